@@ -42,9 +42,7 @@ def test_a_stage_that_was_stopped_is_done_again(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), open_run(tmp_path, CONFIG) as run:  # noqa: PT012
-        assert run.stage("first", lambda: 1) == 1
-        with pytest.raises(TypeError):
-            run.stage("second", lambda: {"x": object()})
+        run.stage("first", lambda: 1)
         run.stage("second", stopped)
     with open_run(tmp_path, CONFIG) as run:
         assert run.stage("first", stopped) == 1
@@ -114,26 +112,21 @@ def test_of_two_that_joined_the_first_whole_stage_stays(tmp_path: Path) -> None:
         assert run.stage("vanilla", lambda: "third") == "first"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"seed": 1, "size": 64}, r"\(seed was 0, is now 1, size was None, is now 64\)"),
-        ({"tuning": {"epochs": 10, "rate": 0.1}}, r"\(tuning\.found was 3, is now None\)"),
-    ],
-)
-def test_another_config_is_refused_and_the_difference_named(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+def test_another_config_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     config = {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1, "found": 3}}
     with open_run(tmp_path, config):
         pass
     before = (tmp_path / "config.yaml").read_bytes()
-    with pytest.raises(RunError, match=words), open_run(tmp_path, {**config, **change}):
-        pass
+    for change, words in (
+        ({"seed": 1, "size": 64}, r"\(seed was 0, is now 1, size was None, is now 64\)"),
+        ({"tuning": {"epochs": 10, "rate": 0.1}}, r"\(tuning\.found was 3, is now None\)"),
+    ):
+        with pytest.raises(RunError, match=words), open_run(tmp_path, {**config, **change}):
+            pass
     assert (tmp_path / "config.yaml").read_bytes() == before
     with open_run(tmp_path, config):  # the refused one gave the lock back
         pass
     check_run_directory(tmp_path, {"seed": 0, "strengths": (1.0, 10.0), "tuning": {"epochs": 10}})
-    with pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now None\)"):
-        check_run_directory(tmp_path, {"tuning": {"epochs": None}})
     with pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now 5, tuning\.new was None, is now 1\)"):
         check_run_directory(tmp_path, {"seed": 0, "tuning": {"epochs": 5, "new": 1}})
 

@@ -54,8 +54,7 @@ def test_a_difference_leaves_out_zero_where_the_score_test_says_so(only_a: int, 
 
 
 @pytest.mark.parametrize(
-    ("rates", "sizes"),
-    [((0.6,), (200,)), ((0.7, 0.5, 0.9), (60, 40, 80)), ((0.98, 0.7, 0.5), (30, 50, 40)), ((0.99,), (40,))],
+    ("rates", "sizes"), [((0.7, 0.5, 0.9), (60, 40, 80)), ((0.98, 0.7, 0.5), (30, 50, 40)), ((0.99,), (40,))]
 )
 def test_an_interval_of_shares_covers_the_truth(rates: tuple[float, ...], sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
@@ -88,12 +87,6 @@ def test_all_alike_is_no_certainty() -> None:
     assert share_interval(np.ones(n)) == pytest.approx((wilson.low, 1.0))
     assert difference_interval(np.ones(n), np.ones(n)) == pytest.approx((wilson.low - 1, 1 - wilson.low))
     assert difference_interval(np.ones(n), np.zeros(n))[1] == pytest.approx(1.0)
-    # one class of two that is all right: as wide as the other class alone, and a little more below
-    hits, labels = np.r_[np.ones(n), np.arange(n) % 2], np.repeat([0, 1], n)
-    low, high = balanced_interval(hits, labels, seed=0)
-    alone = share_interval(hits[n:])
-    assert high == pytest.approx(0.5 + alone[1] / 2, abs=0.01)
-    assert low < 0.5 + alone[0] / 2
 
 
 def slow_auc(scores: np.ndarray, bits: np.ndarray) -> tuple[float, float]:
@@ -164,10 +157,8 @@ def test_holm_counts_the_tests(given: list[float], corrected: list[float]) -> No
     ("call", "words"),
     [
         (lambda: share_interval([]), "one outcome per image"),
-        (lambda: share_interval([[True]]), "one outcome per image"),
         (lambda: balanced_interval([True, False], [0], seed=0), "a label per image"),
         (lambda: difference_interval([True, False], [True]), "the same images twice"),
-        (lambda: paired_difference([], []), "the same images twice"),
         (lambda: paired_difference([[True]], [[True]]), "the same images twice"),
         (lambda: paired_balanced_difference([True], [True], [0, 1]), "a label per image"),
     ],

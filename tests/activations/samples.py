@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -55,63 +56,61 @@ class Pictures(Dataset[Any]):
         return Example(image, label, has_artifact, mask, 1000 + 2 * index)
 
 
-class SmallNet(nn.Module):
-    """Four strided convolutions, mean pooling and a linear head: phi after the last batch norm is easy to write out."""
+class Wired(nn.Module):
+    """Modules by name, and a function of the model and its input that runs them."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Callable[[nn.Module, Tensor], Tensor], **parts: Any) -> None:
         super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            self.register_buffer(name, part) if type(part) is Tensor else setattr(self, name, part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(self, x)
+
+
+def small_net() -> nn.Module:
+    """Return four strided convolutions, mean pooling and a linear head, the same whenever it is called."""
+    with seeded(0):
         layers: list[nn.Module] = []
         for inputs, outputs in ((3, 8), (8, 16), (16, 16), (16, 16)):
             layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)]
             layers += [nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
-        self.features = nn.Sequential(*layers)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(16, 4)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classifier(self.pool(self.features(images)).flatten(1))
+        parts = {"features": nn.Sequential(*layers), "pool": nn.AdaptiveAvgPool2d(1), "flat": nn.Flatten()}
+        return lively(nn.Sequential(OrderedDict(**parts, classifier=nn.Linear(16, 4))))
 
 
-class Branching(nn.Module):
-    """A network that cannot be traced; a head called ``fc``, and a trunk with an ``fc`` of its own inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 6, 3, stride=2)
-        self.inner = nn.ModuleDict({"fc": nn.Linear(6, 6)})
-        self.norm = nn.BatchNorm2d(6)
-        self.fc = nn.Linear(6, 4)
-        self.factor = 1.5
-
-    def forward(self, images: Tensor) -> Tensor:
-        if images.sum() > 1e9:
-            return images
-        maps = self.stem(images) * self.factor
-        gate = self.inner["fc"](maps.mean((2, 3))).sigmoid()
-        return self.fc(self.norm(maps * gate[:, :, None, None]).relu().mean((2, 3)))
+def _branching(net: nn.Module, images: Tensor) -> Tensor:
+    if images.sum() > 1e9:
+        return images
+    maps = net.stem(images) * net.factor
+    gate = net.inner["fc"](maps.mean((2, 3))).sigmoid()
+    return net.fc(net.norm(maps * gate[:, :, None, None]).relu().mean((2, 3)))
 
 
-class ManySkips(nn.Module):
-    """A network with more than ten tensors that run beside the layer, each of them with another weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.layer, self.fc = nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 1), nn.Linear(4, 3)
-        self.sides = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(12))
-
-    def forward(self, images: Tensor) -> Tensor:
-        stem = self.stem(images)
-        sides = [side(stem) for side in self.sides]
-        total = self.layer(stem).relu()
-        for side in sides:
-            total = (total + side) / 2
-        return self.fc(total.mean((2, 3)))
+def branching() -> nn.Module:
+    """Return a network that cannot be traced; its trunk has an ``fc`` of its own inside."""
+    with seeded(3):
+        parts = {"inner": nn.ModuleDict({"fc": nn.Linear(6, 6)}), "norm": nn.BatchNorm2d(6), "fc": nn.Linear(6, 4)}
+        return lively(Wired(_branching, stem=nn.Conv2d(3, 6, 3, stride=2), **parts, factor=1.5))
 
 
-def small_net() -> nn.Module:
-    """Return the same network whenever it is called, in every process."""
+def _skipping(net: nn.Module, images: Tensor) -> Tensor:
+    stem = net.stem(images)
+    sides = [side(stem) for side in net.sides]
+    total = net.layer(stem).relu()
+    for side in sides:
+        total = (total + side) / 2
+    return net.fc(total.mean((2, 3)))
+
+
+def many_skips() -> nn.Module:
+    """Return a network with more than ten tensors that run beside the layer, each of them with another weight."""
     with seeded(0):
-        return lively(SmallNet())
+        sides = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(12))
+        return Wired(
+            _skipping, stem=nn.Conv2d(3, 4, 3, stride=2), layer=nn.Conv2d(4, 4, 1), sides=sides, fc=nn.Linear(4, 3)
+        )
 
 
 def lively(model: nn.Module) -> nn.Module:
@@ -125,16 +124,6 @@ def lively(model: nn.Module) -> nn.Module:
                 elif name != "num_batches_tracked":
                     tensor.data.uniform_(0.5, 2, generator=generator)
     return model
-
-
-def many_skips() -> ManySkips:
-    with seeded(0):
-        return ManySkips()
-
-
-def branching() -> Branching:
-    with seeded(3):
-        return lively(Branching())
 
 
 def hooked(model: nn.Module, module: str, batches: list[Tensor]) -> Tensor:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import logging
-import os
 import shutil
 import signal
 import subprocess
@@ -46,7 +44,6 @@ from hansfree.activations.cache import (
     sum_positions,
 )
 from hansfree.errors import CacheError, DataError, OptionError, SplitError
-from tests.activations.measured import COUNTS
 from tests.activations.samples import Pictures, batches_of, branching, hooked, many_skips, small_net, state_of
 from tests.corrections.examples import CASES, TinyImages, collect
 from tests.models.zoo import Wired
@@ -76,18 +73,15 @@ def test_values_are_the_models_own(folder: Path | None) -> None:
 
 
 def test_disk_is_memory(tmp_path: Path) -> None:
-    model, data = small_net(), Pictures(300)
-    memory = collect_activations(model, LAYER, data, batch_size=32)
-    disk = collect_activations(model, LAYER, data, batch_size=32, folder=tmp_path)
+    model, data, rows = small_net(), Pictures(300), np.arange(300)
+    memory, disk = (collect_activations(model, LAYER, data, batch_size=32, folder=each) for each in (None, tmp_path))
     assert len(disk.shards) == 2
     assert data.reads == Counter({0: 4} | dict.fromkeys(range(1, 300), 2))  # the first also checks the cut
-    rows = np.arange(300)
-    assert np.array_equal(disk.labels, rows * 7 % 4)
-    assert np.array_equal(disk.ids, 1000 + 2 * rows)
-    assert np.array_equal(disk.has_artifact, rows % 3 == 0)
     assert torch.equal(live(memory)[0], live(disk)[0])
-    for fact in ("pooled", "labels", "ids", "has_artifact"):
-        assert np.array_equal(getattr(memory, fact), getattr(disk, fact))
+    facts = {"labels": rows * 7 % 4, "ids": 1000 + 2 * rows, "has_artifact": rows % 3 == 0, "pooled": memory.pooled}
+    for fact, expected in facts.items():
+        assert np.array_equal(getattr(memory, fact), expected)
+        assert np.array_equal(getattr(disk, fact), expected)
         assert getattr(memory, fact).dtype == getattr(disk, fact).dtype
         assert isinstance(getattr(disk, fact), np.memmap)
     assert (memory.trunk, memory.shape) == (disk.trunk, disk.shape)
@@ -131,18 +125,6 @@ def test_what_runs_beside_the_layer_is_kept(
         assert torch.allclose(cut.head(*cut.phi(*found)), model.eval()(torch.cat(batches)), atol=1e-5)
 
 
-def test_a_model_cut_by_hooks_is_known_again_whatever_is_trained() -> None:
-    model = branching()
-    activations = collect_activations(model, "stem", Pictures(4))
-    assert set(cut_at(model, activations, train="last").trainable) == {"fc.weight", "fc.bias"}
-    assert len(cut_at(model, activations).trainable) == 4
-    changed = copy.deepcopy(model)
-    with torch.no_grad():
-        changed.stem.weight.add_(1)
-    with pytest.raises(CacheError):
-        cut_at(changed, activations, train="last")
-
-
 @pytest.mark.parametrize("make", [small_net, branching])
 @pytest.mark.parametrize("fail_at", [None, 9])
 def test_model_is_unchanged(make: Any, fail_at: int | None, folder: Path | None) -> None:
@@ -177,7 +159,6 @@ def test_weights_that_are_not_finite_are_refused(folder: Path | None) -> None:
 @pytest.mark.parametrize(
     ("make", "layer", "changed"),
     [
-        (small_net, LAYER, "features.0.weight"),
         (small_net, LAYER, "features.4.running_mean"),
         (branching, "norm", "stem.bias"),
         (branching, "norm", "inner.fc.weight"),  # ends like "fc.weight", which is trained
@@ -189,8 +170,10 @@ def test_cut_again_refuses_another_trunk(make: Any, layer: str, changed: str) ->
     other = copy.deepcopy(model)
     with torch.no_grad():
         other.state_dict()[changed].add_(0.01)
-    with pytest.raises(CacheError, match="were not taken from this model"):
-        cut_at(other, activations)
+    for train in ("all", "last"):  # cut by hooks, a model is known again whatever is trained
+        assert cut_at(model, activations, train=train).trainable
+        with pytest.raises(CacheError, match="were not taken from this model"):
+            cut_at(other, activations, train=train)
 
 
 def test_tensors_without_the_images_in_front_are_refused(folder: Path | None) -> None:
@@ -206,32 +189,15 @@ CASE = CASES["mlp"]
 ROWS = np.array([7, 0, 19, 7])
 
 
-@pytest.mark.parametrize("is_on_disk", [False, True])
-def test_rows_are_those_of_the_whole(is_on_disk: bool, tmp_path: Path) -> None:
-    model = CASE.model()
-    folder = tmp_path if is_on_disk else None
-    every = collect_activations(model, CASE.layer, TinyImages(20), folder=folder, data_key="tiny", batch_size=3)
+def test_rows_are_those_of_the_whole(folder: Path | None) -> None:
+    every = collect_activations(CASE.model(), CASE.layer, TinyImages(20), folder=folder, data_key="tiny", batch_size=3)
     some = every.select(ROWS)
-    assert len(some) == 4
     for name in ("pooled", "labels", "ids", "has_artifact"):
         assert np.array_equal(getattr(some, name), np.asarray(getattr(every, name))[ROWS])
-    whole = torch.cat([layer for layer, *_ in every.stream()])
-    assert torch.equal(torch.cat([layer for layer, *_ in some.stream()]), whole[ROWS])
-    cut = cut_at(model, some)
-    expected = compute_features(cut, every).values[0][ROWS]
-    assert np.array_equal(compute_features(cut, some).values[0], expected)
+    assert torch.equal(live(some)[0], live(every)[0][ROWS])
     for rows in ([-1, 0], [0, 20]):
         with pytest.raises(DataError, match="there are 20 images"):
             every.select(np.array(rows))
-
-
-def test_another_pooling_is_that_of_another_pass() -> None:
-    model = CASE.model()
-    images = TinyImages(6)
-    expected = collect_activations(model, CASE.layer, images, pooling="mean")
-    found = collect_activations(model, CASE.layer, images).repool("mean")
-    assert found.pooling == "mean"
-    np.testing.assert_array_equal(found.pooled, expected.pooled)
 
 
 PAIRED_CASE = CASES["convolution"]
@@ -251,27 +217,20 @@ def test_joined_activations_are_those_of_both_sets() -> None:
 
 
 def test_pairs_are_found_by_id_and_those_under_two_labels_are_refused() -> None:
-    model = PAIRED_CASE.model()
+    model, parts = PAIRED_CASE.model(), [TinyImages(9, artifact=kind) for kind in ("none", "all")]
     paired = collect(PAIRED_CASE, model, TinyImages(9, artifact="pairs"))
     rows, bits = find_pairs(paired), np.asarray(paired.has_artifact)
     np.testing.assert_array_equal(paired.ids[rows[:, 0]], paired.ids[rows[:, 1]])
-    assert not bits[rows[:, 0]].any()
-    assert bits[rows[:, 1]].all()
+    assert (bits[rows] == [False, True]).all()
     assert len(rows) == int((~bits).sum()) > 0
     labels = paired.labels.copy()
     labels[rows[0, 0]] += 1
     with pytest.raises(DataError, match="one label without"):
         find_pairs(replace(paired, labels=labels))
-
-
-def test_plain_tuples_in_a_row_have_no_ids_to_be_paired_by() -> None:
-    model, parts = PAIRED_CASE.model(), [TinyImages(9, artifact=kind) for kind in ("none", "all")]
-    plain = [
-        TensorDataset(part.images, torch.from_numpy(part.labels), torch.from_numpy(part.has_artifact)) for part in parts
-    ]
-    activations = collect_activations(model, PAIRED_CASE.layer, ConcatDataset(plain))
+    plain = [TensorDataset(p.images, torch.from_numpy(p.labels), torch.from_numpy(p.has_artifact)) for p in parts]
+    numbered = collect_activations(model, PAIRED_CASE.layer, ConcatDataset(plain))  # each an image of its own
     with pytest.raises(DataError, match=r"the sets must yield ids \(hansfree\.Example\)"):
-        find_pairs(activations)
+        find_pairs(numbered)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -297,19 +256,15 @@ def test_whatever_differs_has_a_folder_of_its_own(tmp_path: Path) -> None:
         given = Pictures(8) if data is None else data
         return collect_activations(model, layer, given, folder=tmp_path, **options).folder  # type: ignore[return-value]
 
-    model, checkpoint, statistics = (small_net() for _ in range(3))
-    with torch.no_grad():
-        checkpoint.get_parameter("features.0.weight")[0, 0, 0, 0] += 1e-6
-        statistics.get_buffer("features.4.running_var")[0] += 1e-6
+    model, statistics = small_net(), small_net()
+    statistics.get_buffer("features.4.running_var")[0] += 1e-6
     for wrong in ({"precision": "float15"}, {"pooling": "man"}, {"device": "gpu"}):
         with pytest.raises(OptionError, match="Did you mean"):
             folder(model, **wrong)
-    found = [folder(one) for one in (model, checkpoint, statistics)]
-    found += [folder(model, layer) for layer in ("features.3", "features.5")]
-    found += [folder(model, data=data) for data in (Pictures(8, seed=1), Pictures(9))]
+    found = [folder(model), folder(statistics), folder(model, "features.3"), folder(model, data=Pictures(9))]
     differing: Any = [{"data_key": "other"}, {"data_key": "other", "data": Pictures(9)}]
     found += [folder(model, **options) for options in (*differing, {"pooling": "mean"}, {"precision": "float16"})]
-    assert len(set(found)) == len(found) == 11
+    assert len(set(found)) == len(found) == 8
     assert folder(model) == found[0]
 
 
@@ -349,16 +304,15 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [flip, *(lambda path, keep=keep: replace_file(path, path.read_bytes()[:keep]) for keep in (0, -20)), Path.unlink],
-    ids=["flip", "empty", "truncate", "delete"],
+    [flip, lambda path: replace_file(path, path.read_bytes()[:-20]), Path.unlink],
+    ids=["flip", "truncate", "delete"],
 )
 @pytest.mark.parametrize(
     ("damaged", "collected"),
     [
         ("shard-00000256-*.safetensors", range(256, 300)),
         ("shard-00000256-*.json", range(256, 300)),
-        *((f"facts/{name}.npy", ()) for name in ("pooled", "labels", "ids", "has_artifact")),
-        ("features-*/000.npy", ()),
+        ("facts/labels.npy", ()),
         ("features-*/001.npy", ()),
         ("features-*/checksums.json", ()),
     ],
@@ -418,23 +372,6 @@ def test_resume_after_a_kill(tmp_path: Path) -> None:
     assert contents(resumed.folder) == contents(whole.folder)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads RssAnon, which only Linux tells")
-def test_peak_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.activations.measured", str(tmp_path)]
-    # With a fixed threshold malloc gives large blocks back at once: what is measured is what the program holds.
-    # (By default it keeps up to some 60 MB of them, now more and now less, however many images there are.)
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    few, many = json.loads(done.stdout)
-    one = 8 * 24 * 24 * 4
-    cache = (COUNTS[1] - COUNTS[0]) * one
-    on_disk = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
-    assert on_disk > 3 * cache  # the layer's output, the value and the tangent
-    assert many - few < 0.1 * cache
-
-
 SHAPES = st.integers(2, 4).flatmap(lambda ndim: st.tuples(*[st.integers(1, 4)] * ndim))
 ACTIVATIONS = SHAPES.flatmap(
     lambda shape: hnp.arrays(np.float64, shape, elements=st.floats(-10, 10, allow_subnormal=False))
@@ -456,20 +393,17 @@ def test_functions_of_positions(a: Tensor, seed: int) -> None:
     each = vectors(a)
     channels = len(each[0][0])
     assert count_positions(tuple(a.shape)) == len(each[0])
-    assert a.shape[channel_axis(a.ndim)] == channels
     assert sorted([0, channel_axis(a.ndim), *position_axes(a.ndim)]) == list(range(a.ndim))
-    generator = torch.Generator().manual_seed(seed)
-    direction = torch.randn(channels, generator=generator, dtype=torch.float64)
-    added = torch.randn(len(a), channels, generator=generator, dtype=torch.float64)
-    before = torch.get_rng_state()
-    signs = random_signs(a, torch.Generator().manual_seed(seed))
-    assert torch.equal(before, torch.get_rng_state())
-    assert torch.equal(signs, random_signs(a, torch.Generator().manual_seed(seed)))
-    assert signs.dtype == a.dtype
+    rng = np.random.default_rng(seed)
+    direction, added = (
+        torch.from_numpy(rng.normal(size=channels)),
+        torch.from_numpy(rng.normal(size=(len(a), channels))),
+    )
+    signs, again = (random_signs(a, torch.Generator().manual_seed(seed)) for _ in range(2))
+    assert torch.equal(signs, again)
+    assert (signs.dtype, signs.numel()) == (a.dtype, len(a) * len(each[0]))
     assert signs.abs().eq(1).all()
-    assert signs.numel() == len(a) * len(each[0])
-    shifted, whole = vectors(a + at_every_position(added, a.ndim)), vectors(signs.expand_as(a))
-    assert pool(a, "max").shape == pool(a, "mean").shape == sum_positions(a).shape == (len(a), channels)
+    shifted = vectors(a + at_every_position(added, a.ndim))
     for image, own in enumerate(each):
         stack = torch.stack(own)
         assert torch.equal(pool(a, "max")[image], stack.amax(0))
@@ -477,7 +411,6 @@ def test_functions_of_positions(a: Tensor, seed: int) -> None:
         assert torch.allclose(sum_positions(a)[image], stack.sum(0))
         assert torch.allclose(along(a, direction)[image], stack @ direction)
         assert torch.equal(torch.stack(shifted[image]), stack + added[image])
-        assert all((vector == vector[0]).all() for vector in whole[image])
 
 
 @pytest.mark.parametrize("ndim", [0, 1, 5])

@@ -79,19 +79,15 @@ def test_formats(tmp_path: Path, name: str, picture: Image.Image, expected: np.n
 
 
 def test_details_of_formats(tmp_path: Path) -> None:
-    Image.new("RGB", (5, 5), (255, 0, 0)).save(tmp_path / "red.png")
-    assert np.unique(pixels_of(tmp_path / "red.png", 1)).tolist() == [76]
     Image.fromarray(COLOURS).quantize(8).save(tmp_path / "p.png", transparency=bytes([0, 128] * 4))
     assert pixels_of(tmp_path / "p.png").shape == (SIZE, SIZE, 3)  # without a warning
-    for name in ("pages.tif", "frames.gif"):
-        pages = [Image.new("L", (4, 4), value) for value in (10, 200)]
-        pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
-        assert np.unique(pixels_of(tmp_path / name)).tolist() == [10]
+    pages = [Image.new("L", (4, 4), value) for value in (10, 200)]
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    assert np.unique(pixels_of(tmp_path / "pages.tif")).tolist() == [10]
     exif = Image.Exif()
     exif[0x0112] = 6  # "rotate by 90 degrees", which torchvision ignores, too
     assert np.array_equal(pixels_of(saved(tmp_path / "turned.png", COLOURS, exif=exif)), COLOURS)
-    grey = np.arange(6, dtype=np.uint8).reshape(2, 3, 1)
-    assert np.array_equal(to_rgb(grey), np.repeat(grey, 3, axis=2))
+    assert np.array_equal(to_rgb(GREY[..., None]), np.dstack([GREY] * 3))
     assert to_rgb(COLOURS) is COLOURS
 
 
@@ -121,7 +117,6 @@ def test_ids_and_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     path = saved(tmp_path / "old" / "a.png", smooth(8, 8))
     os.utime(path, ns=(10**18, 10**18))
-    assert source(path, path).ids.tolist() == [0, 1]
     some = source(path, path, ids=np.array([3, 9]))
     assert (some.ids.tolist(), some.id_range, source(path).id_range) == ([3, 9], range(10), range(1))
 
@@ -137,9 +132,6 @@ def test_ids_and_fingerprint(tmp_path: Path) -> None:
     assert print_of(moved) == first  # a dataset can be moved
     os.utime(moved, ns=(10**18, 10**18 + 10**9))
     assert print_of(moved) != first
-    saved(moved, smooth(9, 8))
-    os.utime(moved, ns=(10**18, 10**18))
-    assert print_of(moved) != first
     odd = tmp_path / b"caf\xe9.png".decode("utf-8", "surrogateescape")
     with contextlib.suppress(OSError):  # some file systems have UTF-8 names only
         assert source(saved(odd, GREY)).fingerprint
@@ -150,7 +142,6 @@ def test_ids_and_fingerprint(tmp_path: Path) -> None:
     [
         (lambda: source("a.png", resize="crops"), OptionError, "Did you mean 'crop'"),
         (lambda: source("a.png", size=0), OptionError, "1 to 16384 pixels, not 0"),
-        (lambda: source("a.png", size=10**11), OptionError, "1 to 16384 pixels, not 1"),
         (lambda: source("a.png", channels=2), OptionError, r"channels is 2\. Allowed: 1, 3"),
         (lambda: ImageFiles(["a", "b"], [0], class_names=("x",), size=4), DataError, "2 files need as many labels"),
         (lambda: ImageFiles(["a"], [1], class_names=("x",), size=4), DataError, "from 0 to 0, but there is 1"),
@@ -208,8 +199,6 @@ def test_files_are_checked(mixed: Path) -> None:
         with pytest.raises(DataError, match=f"{name} {BAD[name]}"):
             source(mixed / name).image(0)
     good = [mixed / name for name in ("good.jpg", "good.png", "other.bmp", "appended.jpg")]
-    found, skipped = check_images(good, skip_bad=False)
-    assert (found.tolist(), skipped) == ([0, 1, 2, 3], [])
     found, skipped = check_images([mixed / "missing.jpg", *good, mixed / "cut.png"], skip_bad=True)
     assert found.tolist() == [1, 2, 3, 4]
     assert [line.split(" ")[0] for line in skipped] == [str(mixed / name) for name in ("missing.jpg", "cut.png")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,28 +101,17 @@ def test_invalid_ids_are_rejected(ids: list[int]) -> None:
         WithArtifact(source, LSB(), share=0.5)
 
 
-class Held(NamedTuple):
-    ids: np.ndarray
-    labels: np.ndarray
-    has_artifact: np.ndarray | None
-
-
-def held(bits: list[bool] | None, *, first: int = 0, label: int = 0) -> Held:
-    n = 4 if bits is None else len(bits)
-    return Held(np.arange(first, first + n), np.full(n, label), None if bits is None else np.array(bits))
-
-
 def test_sets_that_could_not_prove_anything_are_rejected() -> None:
-    check_artifact_labels(held([False] * 4), held([True] * 3))
-    check_artifact_labels(held(None), held(None))
-    with pytest.raises(DataError, match=r"^1 of the 4 clean images"):
-        check_artifact_labels(held([False, False, True, False]), held([True]))
-    with pytest.raises(DataError, match=r"^2 of the 3 biased images"):
-        check_artifact_labels(held([False]), held([False, True, False]))
-    check_same_images(held(None), held([True] * 4))
-    for other in (held(None, first=1), held(None, label=1), held([True] * 3)):
-        with pytest.raises(DataError, match="must be the same images"):
-            check_same_images(held(None), other)
+    clean, mixed, biased = (WithArtifact(SOURCE, LSB(), share=share) for share in (0.0, 0.25, 1.0))
+    check_artifact_labels(clean, biased)
+    check_same_images(clean, biased)
+    with pytest.raises(DataError, match=r"^20 of the 80 clean images"):
+        check_artifact_labels(mixed, biased)
+    with pytest.raises(DataError, match=r"^60 of the 80 biased images"):
+        check_artifact_labels(clean, mixed)
+    other = WithArtifact(SyntheticLesions(80, size=32, start=1), LSB(), share=1)
+    with pytest.raises(DataError, match="must be the same images"):
+        check_same_images(clean, other)
 
 
 def test_counts_are_those_of_the_sets() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from hansfree.data import SETS, Brightness, Normalize, Patch, Plaster, Timestamp, UserImages
 from hansfree.data.images import find_copies
-from hansfree.errors import DataError, HansfreeError, OptionError
+from hansfree.errors import DataError, OptionError
 
 ROWS = 60
 PARTS = ("train", "train", "train", "train", "val", "test")
@@ -115,15 +112,10 @@ def test_faults_in_labels_and_copies_of_images_are_noted(
     assert all(word in note for word, note in zip(words, notes))
 
 
-@pytest.mark.parametrize("place", [0, 100_000, 299_999])
-def test_copies_have_the_same_bytes(tmp_path: Path, place: int) -> None:
-    content = bytearray(300_000)
+def test_copies_have_the_same_bytes(tmp_path: Path) -> None:
     files = [tmp_path / name for name in "abcd"]
-    for path in files[:2]:
+    for path, content in zip(files, (b"same", b"same", b"sane", b"sam")):
         path.write_bytes(content)
-    content[place] = 1
-    files[2].write_bytes(content)
-    files[3].write_bytes(content[:-1])
     assert find_copies(files) == [[0, 1]]
 
 
@@ -154,16 +146,21 @@ def test_both_learn_from_the_natural_artifact_and_test_by_insertion(own: Own, tm
 
 
 def test_the_column_of_artifact_labels(own: Own) -> None:
-    for words in (("False", "True"), ("false", "TRUE")):
-        rows = table_rows(artifact=lambda number, words=words: words[number % 10 in (0, 4)])  # type: ignore[misc]
-        assert own(rows).data().train.has_artifact.sum() == 8
     renamed = [{name.replace("artifact", "ruler"): value for name, value in row.items()} for row in table_rows()]
     assert own(renamed, artifact_column="ruler").data().artifact == "ruler"
     for options in ({}, {"insert": Brightness()}):
         with pytest.raises(DataError, match=r"own.csv has no column 'rular' .*Did you mean 'ruler'\?"):
             own(renamed, artifact_column="rular", **options)
-    with pytest.raises(DataError, match=r"has no column 'artifact' .*`hansfree label FILE.yaml`.*`insert:`"):
-        own(renamed)
+
+
+def test_what_labels_do_not_say_is_noted(own: Own) -> None:
+    rows = table_rows(artifact=lambda n: str(int(n in (0, 2, 4, 6, 8, 50))))
+    found = own([{**row, "artifact_annotated": str(int(number < 40))} for number, row in enumerate(rows)])
+    assert any(note.startswith("A person gave 40 of the 60 artifact labels") for note in found.remarks)
+    assert "A person gave all 60 artifact labels." in own([{**row, "artifact_annotated": "1"} for row in rows]).remarks
+    note = "No validation image has the artifact: its effect on them is not available."
+    assert found.remarks.count(note) == 1
+    assert note not in own(rows, insert=Timestamp()).remarks
 
 
 @pytest.mark.parametrize(
@@ -185,26 +182,10 @@ def test_labels_that_nothing_can_be_learned_from(own: Own, bit: Callable[[int], 
         own(table_rows(artifact=bit))
 
 
-def test_held_out_parts_without_the_artifact_are_noted(own: Own) -> None:
-    rows = table_rows(artifact=lambda n: str(int(n in (0, 2, 4, 6, 8, 50))))
-    found = own([{**row, "artifact_annotated": str(int(number < 40))} for number, row in enumerate(rows)])
-    assert any(note.startswith("A person gave 40 of the 60 artifact labels") for note in found.remarks)
-    assert "A person gave all 60 artifact labels." in own([{**row, "artifact_annotated": "1"} for row in rows]).remarks
-    assert [len(getattr(found.data(), name)) for name in ("val_biased", "val_clean", "test_biased")] == [0, 10, 1]
-    note = "No validation image has the artifact: its effect on them is not available."
-    assert found.remarks.count(note) == 1
-    assert note not in own(rows, insert=Timestamp()).remarks
-
-
 def test_the_biased_class(own: Own) -> None:
-    def label(number: int) -> str:
-        return "rare" if number == 1 else ("benign", "malignant")[number % 2]
-
-    rows = table_rows(label=label, artifact=lambda n: str(int(n in (0, 1, 2, 4, 6, 8, 10) or (n % 2 == 1 and n < 15))))
-    assert own(rows).data().biased_class == 1  # 6 of benign, 7 of malignant, 1 of 1 rare
-    assert own(rows, biased_class="benign").data().biased_class == 0
     doubted = table_rows(artifact=lambda n: str(int(n % 10 in (0, 3, 5, 7) or n == 2)))
     unclear = table_rows(artifact=lambda n: str(int(n < (16 if n % 2 else 10))))  # 5 of benign, 8 of malignant
+    assert own(unclear).biased_class == 1  # the larger share
     for table, name in ((doubted, "benign"), (doubted, "malignant"), (unclear, "benign")):
         remarks = own(table, biased_class=name).remarks
         is_doubted = table is doubted and name == "benign"
@@ -215,35 +196,25 @@ def test_classes_are_in_the_order_of_the_outputs(own: Own) -> None:
     found = own(classes=("malignant", "unseen", "benign"))
     assert found.data().train.labels[:4].tolist() == [2, 0, 2, 0]
     assert found.biased_class == own(classes=("malignant", "unseen", "benign"), biased_class="2").biased_class == 2
-    assert not any("No classes" in note for note in found.remarks)
     numbers = table_rows(label=lambda n: "10" if n % 2 else "2")
-    assert own(numbers).data().train.labels[:2].tolist() == [2, 10]
-    named = own(numbers, classes=[f"class {number}" for number in range(11)], biased_class="class 2").data()
-    assert named.train.labels[:2].tolist() == [2, 10]
-    assert own(numbers, classes=("10", "2")).data().train.labels[:2].tolist() == [1, 0]  # unless they are names
-    long = table_rows(label=lambda n: "9999999999" if n % 2 else "1000000000000")
-    assert own(long).data().train.class_names == ("1000000000000", "9999999999")
+    for classes, labels in ((None, [2, 10]), ([f"class {n}" for n in range(11)], [2, 10]), (("10", "2"), [1, 0])):
+        assert own(numbers, classes=classes).data().train.labels[:2].tolist() == labels
     with pytest.raises(DataError, match="has the label 10, but the 3 classes are 0 to 2"):
         own(numbers, classes=("a", "b", "c"))
     untrained = own(table_rows(label=lambda n: "cyst" if n == 59 else ("benign", "malignant")[n % 2]))
     assert any("No training image is of cyst" in note for note in untrained.remarks)
 
 
-@pytest.mark.parametrize("separator", [";", "|", " ; "])
-def test_one_label_of_several(own: Own, separator: str) -> None:
-    cells = ("", "tube", separator.join(("edema", "tube")), separator.join(("edema", "mass", "tube")))
+def test_one_label_of_several(own: Own) -> None:
+    cells = ("", "tube", "edema ; tube", "edema|mass|tube")
     rows = table_rows(label=lambda n: cells[n % 4], artifact=lambda n: str(int(n % 3 == 0)))
     for classes in (None, ("mass", "edema", "tube")):
         data = own(rows, label="edema", classes=classes, channels=1, transform=Normalize((0.5,), (0.25,))).data()
         assert data.train[0].image.shape == (1, 8, 8)
         assert data.train.class_names == ("not edema", "edema")
         assert data.train.labels[:4].tolist() == [0, 0, 1, 1]
-    for error, words, options in (
-        (OptionError, r"label is 'oedema', .* Did you mean 'edema'\?", {"label": "oedema"}),
-        (DataError, "nearest of those is 'masses'", {"label": "edema", "classes": ("masses", "edema", "tube")}),
-    ):
-        with pytest.raises(error, match=words):
-            own(rows, **options)
+    with pytest.raises(OptionError, match=r"label is 'oedema', .* Did you mean 'edema'\?"):
+        own(rows, label="oedema")
     with pytest.raises(DataError, match="It names several: select one with 'label'"):
         own(table_rows(label=lambda n: cells[1 + n % 3]), classes=("edema", "mass", "tube"))
     with pytest.raises(DataError, match="has no label at all"):
@@ -251,19 +222,17 @@ def test_one_label_of_several(own: Own, separator: str) -> None:
 
 
 def test_random_splits(own: Own) -> None:
-    rows = table_rows(without=("split",), artifact=lambda n: str(int(n % 4 == 0 or n % 6 == 1)))
-    found = own(rows)
+    found = own(table_rows(without=("split",), artifact=lambda n: str(int(n % 4 == 0 or n % 6 == 1))))
+    assert found.is_drawn
     assert [len(part) for part in found.parts] == pytest.approx([48, 6, 6], abs=2)
     data = found.data()
     for clean, biased in ((data.val_clean, data.val_biased), (data.test_clean, data.test_biased)):
         assert set(clean.labels) == set(biased.labels) == {0, 1}
-    other = own(UNSPLIT, shares=(0.5, 0.3, 0.2))
-    assert other.is_drawn
-    assert [len(part) for part in other.parts] == pytest.approx([30, 18, 12], abs=2)
     one, same, another = (own(UNSPLIT, seed=seed).data() for seed in (0, 0, 1))
     assert all(getattr(one, name).fingerprint == getattr(same, name).fingerprint for name in SETS)
     assert not np.array_equal(one.train.ids, another.train.ids)
-    grouped = own(table_rows(without=("split",), group=lambda n: str(n // 3)))
+    grouped = own(table_rows(without=("split",), group=lambda n: str(n // 3)), shares=(0.5, 0.3, 0.2))
+    assert [len(part) for part in grouped.parts] == pytest.approx([30, 18, 12], abs=2)
     seen = [set(part.ids // 3) for part in grouped.parts]
     assert sum(map(len, seen)) == len(set.union(*seen)) == 20
     assert not any("group" in note for note in grouped.remarks)
@@ -302,15 +271,15 @@ def test_class_folders_with_a_list(folders: Path) -> None:
     ("line", "words"),
     [
         ("benin/000.png", r"lists 'benin/000.png', .* Did you mean 'benign/000.png'\?"),
-        ("0000.png", r"lists '0000.png', which is not an image"),
         ("Thumbs.db", r"lists 'Thumbs.db', which is not an image"),
         ("both.png", r"lists 'both.png', which is benign/both.png and malignant/both.png: give the path"),
+        (None, r"list\.txt is missing"),
     ],
 )
-def test_a_list_that_does_not_match(folders: Path, line: str, words: str) -> None:
+def test_a_list_that_does_not_match(folders: Path, line: str | None, words: str) -> None:
     for kind in ("benign", "malignant"):
         Image.new("L", (4, 4)).save(folders / "data" / kind / "both.png")
-    (folders / "list.txt").write_text(f"000.png\n{line}\n")
+    (folders / "list.txt").unlink() if line is None else (folders / "list.txt").write_text(f"000.png\n{line}\n")
     with pytest.raises(DataError, match=words):
         from_folders(folders)
 
@@ -329,19 +298,18 @@ def test_folders_of_parts_are_the_split(folders: Path) -> None:
         from_folders(folders)
 
 
-def test_folders_may_be_empty_nested_or_numbered(folders: Path) -> None:
+def test_folders_may_be_empty_or_nested(folders: Path) -> None:
     (folders / "data" / "cyst").mkdir()
     inner = folders / "data" / "malignant" / "patient 1"
     inner.mkdir()
     (folders / "data" / "malignant" / "001.png").rename(inner / "001.png")
     found = from_folders(folders)
     assert (found.source.class_names, len(found.source)) == (("benign", "cyst", "malignant"), 40)
-    with pytest.raises(DataError, match="label 'cyst'"):
-        from_folders(folders, classes=("benign", "malignant"))
-    for name, number in (("benign", "10"), ("cyst", "3"), ("malignant", "2")):
-        (folders / "data" / name).rename(folders / "data" / number)
-    (folders / "list.txt").write_text("".join(f"{row:03}.png\n" for row in LISTED))
-    assert np.bincount(from_folders(folders).source.labels, minlength=11)[[2, 3, 10]].tolist() == [20, 0, 20]
+    with pytest.raises(DataError, match="has no artifact labels: give a list"):
+        from_folders(folders, artifacts=None)
+    (folders / "other" / "a").mkdir(parents=True)
+    with pytest.raises(DataError, match="has no image in its folders a"):
+        from_folders(folders, root=folders / "other")
 
 
 def test_bad_images_are_errors_or_recorded(folders: Path) -> None:
@@ -357,9 +325,7 @@ def test_bad_images_are_errors_or_recorded(folders: Path) -> None:
     ("options", "error", "words"),
     [
         ({"share": 0}, OptionError, "above 0 and below 1"),
-        ({"size": 0}, OptionError, "1 to 16384 pixels, not 0"),
         ({"seed": -1}, OptionError, "seed must be"),
-        ({"resize": "crops"}, OptionError, "Did you mean 'crop'"),
         ({"channels": 1}, OptionError, "channels is 1, but the transform has 3 means and 3 stds"),
         ({"insert": Plaster()}, OptionError, "'plaster' cannot be inserted into a finished image"),
         ({"artifacts": Path("list.txt")}, OptionError, "or a list of artifacts, not both"),
@@ -378,40 +344,3 @@ def test_bad_images_are_errors_or_recorded(folders: Path) -> None:
 def test_invalid_options_are_rejected(own: Own, options: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         own(**options)
-
-
-def test_folders_with_too_little_are_rejected(folders: Path) -> None:
-    with pytest.raises(DataError, match="has no artifact labels: give a list"):
-        from_folders(folders, artifacts=None)
-    with pytest.raises(DataError, match=r"gone\.txt is missing"):
-        from_folders(folders, artifacts=folders / "gone.txt")
-    (folders / "other" / "a").mkdir(parents=True)
-    with pytest.raises(DataError, match="has no image in its folders a"):
-        from_folders(folders, root=folders / "other")
-
-
-WORDS = ["000.png", "001.png", "a", "b", "0", "1", "7", "99999999999", "train", "val", "test", "", "a;b"]
-CELL = st.sampled_from(WORDS) | st.text(max_size=4)
-
-
-@st.composite
-def damaged_tables(draw: st.DrawFn) -> list[list[str]]:
-    """A good table with some cells changed and a column left out."""
-    table = [list(table_rows()[0]), *([*row.values()] for row in table_rows())]
-    for row, column, cell in draw(st.lists(st.tuples(st.integers(0, ROWS), st.integers(0, 3), CELL), max_size=4)):
-        table[row][column] = cell
-    left_out = draw(st.none() | st.integers(0, 3))
-    return [[cell for column, cell in enumerate(row) if column != left_out] for row in table]
-
-
-@given(lines=damaged_tables(), label=st.none() | st.just("benign"))
-@settings(max_examples=60)
-def test_any_table_is_data_or_an_error_of_ours(
-    images: Path, tmp_path_factory: pytest.TempPathFactory, lines: list[list[str]], label: str | None
-) -> None:
-    table = tmp_path_factory.getbasetemp() / "fuzzed own.csv"
-    table.write_text("\n".join(map(",".join, lines)), encoding="utf-8", errors="replace")
-    for insert in (None, Brightness()):
-        with contextlib.suppress(HansfreeError):
-            data = UserImages(root=images, table=table, size=4, label=label, insert=insert, skip_bad=True).data()
-            assert data.train[0].image.shape == (3, 4, 4)

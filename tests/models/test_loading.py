@@ -69,11 +69,9 @@ def net(tmp_path: Path) -> Path:
     [
         ("make", None, 5),
         ("make", 2, 5),
-        ("Net", None, 3),
         ("Net", 2, 2),
         ("make_for", 2, 2),
         ("with_options", 4, 4),
-        ("with_options", None, 3),
         ("wide", None, 3),
     ],
 )
@@ -90,8 +88,7 @@ def test_a_function_in_a_file(net: Path, function: str, classes: int | None, row
 
 def test_random_weights_are_the_same_every_time_and_the_callers_generator_is_left_alone(net: Path) -> None:
     state = torch.random.get_rng_state()
-    one, two = (load_model(f"{net}:make").state_dict() for _ in range(2))
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert same(load_model(f"{net}:make"), load_model(f"{net}:make").state_dict())
     assert torch.equal(state, torch.random.get_rng_state())
 
 
@@ -130,7 +127,6 @@ def test_a_function_in_a_module_of_the_working_folder(tmp_path: Path, monkeypatc
     assert load_model("own_package_of_a_test.net:make").fc.out_features == 5
     with pytest.raises(OptionError, match=r"no module 'own_package_of_a_test\.nett'\. Did you mean 'net'"):
         load_model("own_package_of_a_test.nett:make")
-    assert str(tmp_path) not in sys.path
 
 
 @pytest.mark.parametrize(
@@ -146,7 +142,6 @@ def test_a_function_in_a_module_of_the_working_folder(tmp_path: Path, monkeypatc
         ("resnet81", "no model 'resnet81'. Did you mean 'resnet18'.*Allowed: package.module:function"),
         ("torchvision:resnet81", "torchvision has no model 'resnet81'. Did you mean 'resnet"),
         ("timm:convnext_attoo", "timm has no model 'convnext_attoo'. Did you mean 'convnext_atto'"),
-        ("torchvison:resnet18", "no module 'torchvison'. Did you mean 'torchvision'"),
         ("nowhere.py:make", "no file 'nowhere.py'"),
         ("timm:", "source is 'timm:'"),
         (":make", "source is ':make'"),
@@ -170,11 +165,8 @@ def test_bare_names() -> None:
 
 def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(OptionError, match=r"timm is not installed\. .* pip install -e '\.\[timm\]'"):
         load_model("timm:resnet10t")
-    with pytest.raises(OptionError, match=r"transformers is not installed\. .* pip install -e '\.\[transformers\]'"):
-        load_model("hf:somebody/model")
     with pytest.raises(OptionError, match="no model 'resnet10t'"):
         load_model("resnet10t")
 
@@ -188,20 +180,10 @@ def test_hugging_face_folders(tmp_path: Path) -> None:
         load_model(f"hf:{folder}", classes=5)
     with pytest.raises(OptionError, match=f"no folder '{tmp_path}/hg'. Did you mean 'hf'"):
         load_model(f"hf:{tmp_path}/hg")
-
-
-def test_a_hugging_face_folder_without_a_head_is_not_filled_with_random_numbers(tmp_path: Path) -> None:
-    folder = hugging_face_folder(tmp_path / "hf")
-    state = load_model(f"hf:{folder}").state_dict()
-    save_file(
-        {n: t for n, t in state.items() if not n.startswith("classifier.")},
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    with pytest.raises(
-        OptionError, match=r"do not fill the model: it lacks classifier\.1\.bias, classifier\.1\.weight"
-    ):
-        load_model(f"hf:{folder}")
+    headless = {n: t for n, t in model.state_dict().items() if not n.startswith("classifier.")}
+    save_file(headless, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(OptionError, match=r"do not fill the model: it lacks classifier\.1\.bias, classifier\.1\.we"):
+        load_model(f"hf:{folder}")  # not filled with random numbers
     (folder / "model.safetensors").unlink()
     with pytest.raises(OptionError, match="cannot be loaded with its weights: OSError"):
         load_model(f"hf:{folder}")
@@ -213,10 +195,3 @@ def test_pretrained_weights_of_torchvision_keep_their_classes(monkeypatch: pytes
     assert same(load_model("torchvision:squeezenet1_1", weights="pretrained"), published)
     with pytest.raises(OptionError, match="for 1000 classes, not for 2"):
         load_model("squeezenet1_1", weights="pretrained", classes=2)
-
-    def offline(*_: object, **__: object) -> None:
-        raise OSError("no route to host\nand more")
-
-    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
-    with pytest.raises(OptionError, match=r"cannot be loaded with its weights: OSError: no route to host\.$"):
-        load_model("squeezenet1_1", weights="pretrained")

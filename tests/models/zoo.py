@@ -15,20 +15,8 @@ from torchvision.ops.misc import Permute
 from hansfree._internal.hashing import seeded
 from hansfree.models import DemoNet, Output
 from hansfree.models.surgery import Cut
+from tests.activations.samples import Wired as Wired
 from tests.activations.samples import lively
-
-
-class Wired(nn.Module):
-    """Modules by name, and a function of the model and its input that runs them."""
-
-    def __init__(self, run: Callable[[nn.Module, Tensor], Tensor], **parts: Any) -> None:
-        super().__init__()
-        self.run = run
-        for name, part in parts.items():
-            self.register_buffer(name, part) if type(part) is Tensor else setattr(self, name, part)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(self, x)
 
 
 class Shifted(nn.Module):

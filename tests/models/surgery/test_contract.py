@@ -7,12 +7,10 @@ import copy
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call, jvp
 
 from hansfree.activations import collect_activations, cut_at
 from hansfree.models.surgery import (
     AxisOrder,
-    exact_forward_mode,
     fuse_for_inference,
     insert_after,
     layer_order,
@@ -140,34 +138,3 @@ def test_the_cache_holds_channels_first_and_is_cut_again_so(name: str, layer: st
     assert activations.shape == live[0].shape[1:]
     assert activations.pooled.shape == (4, live[0].shape[1 if live[0].ndim == 4 else 2])
     torch.testing.assert_close(again.head(*again.phi(*live)), model(images), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [("resnet", "layer4.0.conv2"), ("demo", "features.7"), ("vit", "conv_proj"), ("branching first", "inner.3")],
-)
-def test_jvp_agrees_with_double_backward(name: str, layer: str) -> None:
-    images = IMAGES.double()
-    cut = split(copy.deepcopy(network(name)).double(), layer, example=images)
-    live = tuple(tensor.detach() for tensor in cut.trunk(images))
-    tangent = torch.randn(live[0].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    state = {key: value.detach() + 0.1 for key, value in cut.head_parameters().items()}
-
-    def directional(state: dict[str, Tensor]) -> Tensor:
-        def run(layer: Tensor) -> Tensor:
-            return functional_call(cut.head, state, cut.phi(layer, *live[1:]))
-
-        return jvp(run, (live[0],), (tangent,))[1]
-
-    with exact_forward_mode():
-        derivative = directional(state)
-        penalty = torch.func.grad(lambda s: directional(s).pow(2).sum())(state)
-        given, parameters = live[0].clone().requires_grad_(), {k: v.clone().requires_grad_() for k, v in state.items()}
-        logits = functional_call(cut.head, parameters, cut.phi(given, *live[1:]))
-        gradients = [torch.autograd.grad(logit.sum(), given, create_graph=True)[0] for logit in logits.T]
-        slow = torch.stack([(gradient * tangent).flatten(1).sum(1) for gradient in gradients], dim=1)
-        slow_penalty = torch.autograd.grad(slow.pow(2).sum(), list(parameters.values()), materialize_grads=True)
-    assert derivative.abs().max() > 0
-    torch.testing.assert_close(derivative, slow)
-    for key, value in zip(parameters, slow_penalty):
-        torch.testing.assert_close(penalty[key], value)

@@ -33,19 +33,12 @@ MODULES = {
     "inverse deviation of a native layer norm": (native(2), (3, 5, 6)),
     "layer norm": (nn.LayerNorm(6), (3, 5, 6)),
     "layer norm over two axes, no affine": (nn.LayerNorm((5, 6), elementwise_affine=False), (3, 5, 6)),
-    "group norm": (nn.GroupNorm(2, 6), (3, 6, 4)),
     "instance norm": (nn.InstanceNorm2d(6, affine=True), (3, 6, 4, 4)),
     "instance norm with fixed statistics": (nn.InstanceNorm2d(6, track_running_stats=True), (3, 6, 4, 4)),
-    "batch norm": (nn.BatchNorm2d(6), (3, 6, 4, 4)),
-    "gelu": (nn.GELU(), (3, 6)),
-    "silu": (nn.SiLU(), (3, 6)),
     "hardsigmoid": (nn.Hardsigmoid(), (3, 6)),
-    "hardswish": (nn.Hardswish(), (3, 6)),
     "glu": (nn.GLU(), (3, 6)),
-    "max pooling": (nn.MaxPool2d(2), (3, 6, 4, 4)),
     "mean pooling": (nn.AdaptiveAvgPool2d(1), (3, 6, 4, 4)),
     "mean pooling to pairs": (nn.AdaptiveAvgPool2d((2, None)), (3, 6, 4, 4)),
-    "convolution": (nn.Conv2d(6, 6, 3), (3, 6, 4, 4)),
     "attention": (Wired(self_attention, attention=nn.MultiheadAttention(6, 2, batch_first=True)), (3, 5, 6)),
     "encoder layer": (nn.TransformerEncoderLayer(6, 2, 12, batch_first=True), (3, 5, 6)),
 }
@@ -80,25 +73,17 @@ def test_channels_last_are_pooled_in_a_batch_of_heads_without_a_warning(size: in
 
 
 def test_half_precision_is_normalised_in_float() -> None:
-    norm, x = (
-        nn.LayerNorm(64, dtype=torch.float16),
-        torch.randn(4, 64, generator=torch.Generator().manual_seed(0)) * 300,
-    )
+    norm, generator = nn.LayerNorm(64, dtype=torch.float16), torch.Generator().manual_seed(0)
+    x = (300 * torch.randn(4, 64, generator=generator)).half()
     with exact_forward_mode():
-        result = norm(x.half())
-    assert result.dtype == torch.float16
-    torch.testing.assert_close(result, norm(x.half()), rtol=2e-3, atol=2e-3)
+        result = norm(x)
+    torch.testing.assert_close(result, norm(x), rtol=2e-3, atol=2e-3)
 
 
 def test_everything_is_as_before_after_an_error() -> None:
-    def fail() -> None:
-        with exact_forward_mode():
-            assert not torch.backends.mha.get_fastpath_enabled()
-            raise RuntimeError("inside")
-
     before = torch.backends.mha.get_fastpath_enabled()
-    with pytest.raises(RuntimeError, match="inside"):
-        fail()
+    with pytest.raises(RuntimeError, match="inside"), exact_forward_mode():
+        raise RuntimeError("inside")
     assert torch.backends.mha.get_fastpath_enabled() == before
     assert torch.overrides._get_current_function_mode() is None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,13 +14,6 @@ from hansfree.models import load_model
 from hansfree.models.surgery import Layer, insert_after, list_layers, remove_inserted
 from hansfree.models.surgery.tracing import PROJECTION
 from tests.models.zoo import Shifted, Wired, hugging_face_folder, network, pictures
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
 
 
 def branch(net: nn.Module, x: Tensor) -> Tensor:
@@ -36,24 +27,16 @@ def branching() -> nn.Module:
     return Wired(branch, **modules, unused=nn.Linear(2, 2))
 
 
-def resnet() -> nn.Module:
-    return network("resnet")
+IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture
-def images() -> Tensor:
-    return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-
-
-def test_resnet_lists_nodes_calls_and_shapes(images: Tensor) -> None:
-    layers = {layer.name: layer for layer in list_layers(resnet(), images)}
+def test_resnet_lists_nodes_calls_and_shapes() -> None:
+    layers = {layer.name: layer for layer in list_layers(network("resnet"), IMAGES)}
     head = 16 * 3 + 3
     assert layers["layer4.1.add"] == Layer("layer4.1.add", "add", 1, True, head, (16, 1, 1))
     assert layers["layer4.1"] == Layer("layer4.1", "BasicBlock", 1, True, head, (16, 1, 1))
     assert layers["layer4.1.relu"] == Layer("layer4.1.relu", "ReLU", 2, False, 0)
-    assert layers["layer4.1.relu_1"] == Layer("layer4.1.relu_1", "ReLU", 1, True, head, (16, 1, 1))
     assert layers["layer4.1.relu_0"].parameters_after == 16 * 16 * 9 + 2 * 16 + head
-    assert layers["layer2.0.bn2"].shape == (8, 4, 4)
     names = list(layers)
     assert names.index("layer4.1.relu") == names.index("layer4.1.relu_0") - 1
     assert names.index("layer4.1.bn2") < names.index("layer4.1.add") < names.index("layer4.1.relu_1")
@@ -70,25 +53,25 @@ def test_numbering_of_operations_is_per_module() -> None:
     assert kinds["add_0"] == "add"
 
 
-def test_layers_that_cannot_be_found() -> None:
-    sentence = r"ResNet has no layer 'layer4\.1\.sum'\. Did you mean '.*'\? `hansfree layers SOURCE --all` lists them\."
-    with pytest.raises(LayerNotFoundError, match=sentence):
-        insert_after(resnet(), "layer4.1.sum", Shifted())
-    with pytest.raises(LayerNotFoundError, match=r"Did you mean 'norm'.*only modules are layers"):
-        insert_after(branching(), "nrm", Shifted())
-    with pytest.raises(LayerNotFoundError, match="does not call 'b'"):
-        insert_after(Wired(lambda net, x: net.a(x), a=nn.Linear(2, 2), b=nn.Linear(2, 2)), "b", Shifted())
-    with pytest.raises(AmbiguousLayerError, match="2 times"):
-        insert_after(resnet(), "layer4.1.relu", Shifted())
-    once = insert_after(resnet(), "layer4.1.add", Shifted())
-    with pytest.raises(SplitError, match="already has a 'hansfree_projection'"):
-        insert_after(once, "layer4.1.bn2", Shifted())
+@pytest.mark.parametrize(
+    ("model", "layer", "error", "sentence"),
+    [
+        (network("resnet"), "layer4.1.sum", LayerNotFoundError, r"Did you mean '.*'\? `hansfree layers SOURCE --all`"),
+        (network("resnet"), "layer4.1.relu", AmbiguousLayerError, "2 times"),
+        (branching(), "nrm", LayerNotFoundError, r"Did you mean 'norm'.*only modules are layers"),
+        (insert_after(network("resnet"), "fc", Shifted()), "conv1", SplitError, "already has a 'hansfree_projection'"),
+        (Wired(lambda net, x: net.a(x), a=nn.ReLU(), b=nn.ReLU()), "b", LayerNotFoundError, "does not call 'b'"),
+    ],
+)
+def test_layers_that_cannot_be_found(model: nn.Module, layer: str, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        insert_after(model, layer, Shifted())
 
 
-def test_modules_of_a_model_that_cannot_be_traced(images: Tensor) -> None:
+def test_modules_of_a_model_that_cannot_be_traced() -> None:
     with pytest.raises(SplitError, match=r"cannot be traced.*Give `example`"):
         list_layers(branching())
-    assert list_layers(branching(), images) == [
+    assert list_layers(branching(), IMAGES) == [
         Layer("first", "Conv2d", 1, True, 8 + 10, (4, 30, 30)),
         Layer("norm", "BatchNorm2d", 1, True, 10, (4, 30, 30)),
         Layer("relu", "ReLU", 2, False, 0, (4, 30, 30)),
@@ -96,20 +79,17 @@ def test_modules_of_a_model_that_cannot_be_traced(images: Tensor) -> None:
     ]
 
 
-@pytest.mark.parametrize("layer", ["layer4.1.add", "layer4.1.bn2", "layer4.1"])
-def test_copies_of_an_edited_model_are_independent(layer: str, images: Tensor, tmp_path: Path) -> None:
-    edited = insert_after(resnet(), layer, Shifted())
-    expected = edited(images)
-    (tmp_path / "model").write_bytes(pickle.dumps(edited))
-    for twin in (copy.deepcopy(edited), pickle.loads((tmp_path / "model").read_bytes())):
-        assert torch.equal(twin(images), expected)
+@pytest.mark.parametrize("layer", ["layer4.1.add", "layer4.1.bn2"])
+def test_copies_of_an_edited_model_are_independent(layer: str) -> None:
+    edited = insert_after(network("resnet"), layer, Shifted())
+    expected = edited(IMAGES)
+    for twin in (copy.deepcopy(edited), pickle.loads(pickle.dumps(edited))):
+        assert torch.equal(twin(IMAGES), expected)
         with torch.no_grad():
             twin.fc.bias += 1
             twin.get_submodule(PROJECTION).shift.zero_()
-            twin.layer4[1].conv2.weight.zero_()
-        assert torch.equal(edited(images), expected)
-        assert not torch.allclose(twin(images), expected)
-    torch.testing.assert_close(edited.to(torch.float64)(images.double()), expected.double(), rtol=1e-4, atol=1e-5)
+        assert torch.equal(edited(IMAGES), expected)
+        assert not torch.allclose(twin(IMAGES), expected)
 
 
 def test_a_module_inserted_into_a_sequential_runs_once_and_not_on_the_logits():
