@@ -24,7 +24,7 @@ from hansfree.models import (
 )
 from hansfree.models.weights import COUNTER, has_other_length
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("hansfree.paper")  # a child of the logger that the command line shows
 _NORMALISATIONS = {"efficientnet_lite0": Normalize(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)}
 
 

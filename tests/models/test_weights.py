@@ -61,7 +61,7 @@ def load(path: Path, classes: int | None = None) -> nn.Module:
         ((build, load), {"classifier.weight": None}, r"lacks classifier\.weight"),
         ((build, load), {"feature.0.weight": torch.ones(32, 3, 3, 3)}, r"no feature\.0.*mean 'features\.0\.weight'"),
         ((build, load), {"features.0.weight": torch.zeros(32, 3, 5, 5)}, r"\(32, 3, 5, 5\) instead of \(32, 3, 3, 3\)"),
-        ((build, load), {"classifier.weight": torch.zeros(5, 9)}, r"\(5, 9\) instead of \(5, 512\)"),
+        ((build,), {"classifier.weight": torch.zeros(5, 9)}, r"\(5, 9\) instead of \(5, 512\)"),
         (
             (load,),
             {"features.4.weight": torch.full((64,), torch.nan)},
