@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from benchmarks.comparison import Answers, Resample, compare, fit_cav, make_resamples, pick_best, run_entry
+from benchmarks.comparison import (
+    Answers,
+    Resample,
+    compare,
+    fit_cav,
+    make_resamples,
+    pick_best,
+    redraw_split,
+    run_entry,
+)
 from benchmarks.comparison.entries import BASELINES, CANDIDATES, ENTRIES, METHODS, PAIR_DIRECTION, PICKED
 from benchmarks.comparison.experiments import MethodComparison
 from benchmarks.comparison.resamples import paste_artifact
@@ -41,9 +54,6 @@ def start_weights(work: Path, classes: int = 4) -> str:
 def outcome(val_biased: float = 0.5, *, label: int = 0, rejection: str = "") -> Outcome:
     about = {"strength": None, "rejection": rejection, "val_clean": 0.5, "val_biased": val_biased}
     return Outcome(**about, clean=[label] * 3, biased=[label] * 3)
-
-
-# Entries
 
 
 # Scores
@@ -289,3 +299,32 @@ def test_options_without_effect_are_rejected(
         monkeypatch.setattr(Single, "needs_root", True)
     with pytest.raises(OptionError, match=fragment):
         MethodComparison().check(study, Plan(model="demo", **options))
+
+
+# A new split of a table
+
+DRAWN = ["train"] * 60 + ["val"] * 20 + ["test"] * 20
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_parts_keep_their_sizes_and_groups_stay_together(
+    tmp_path: Path, grouped: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"image": f"{i}.png", "label": "AB"[i % 2], "split": part, "ruler": str(i % 4 // 2)}
+        | ({"group": f"patient {i // 4}"} if grouped else {})
+        for i, part in enumerate(DRAWN)
+    ]
+    table = tmp_path / "labels.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    monkeypatch.setattr(sys, "argv", ["redraw_split", str(table), "1"])
+    redraw_split.main()
+    redrawn = list(csv.DictReader(StringIO(capsys.readouterr().out)))
+    assert Counter(row["split"] for row in redrawn) == Counter(DRAWN)
+    assert [row["split"] for row in redrawn] != DRAWN
+    assert [row | {"split": ""} for row in redrawn] == [row | {"split": ""} for row in rows]
+    if grouped:
+        assert len({(row["group"], row["split"]) for row in redrawn}) == 25

@@ -53,20 +53,6 @@ def test_every_finished_stage_leaves_one_line(monkeypatch: pytest.MonkeyPatch, i
         assert stream.getvalue().count("\n") == 9, "a log holds nothing but the lines"
 
 
-def test_a_stage_whose_last_step_is_not_consumed_is_finished_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = record(monkeypatch, is_terminal=False)
-    with terminal.progress_bars() as progress:
-        steps = progress(range(3), total=3, label="training")
-        for _ in range(3):
-            next(steps)
-        assert lines_of(stream) == [], "its last step is in progress"
-        del steps
-        assert lines_of(stream) == [], "Python drops a Ctrl-C that comes while something dropped is printing"
-        next(progress(range(1), total=1, label="next"))
-        assert lines_of(stream) == ["training: 3/3"]
-    assert lines_of(stream) == ["training: 3/3", "next: 1/1"]
-
-
 def test_an_unfinished_or_empty_stage_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = record(monkeypatch, is_terminal=False)
 

@@ -81,19 +81,16 @@ def test_a_model_is_trained_once_and_found_again(work: Path, monkeypatch: pytest
     assert all(torch.equal(retrained.state_dict()[name], tensor) for name, tensor in first.state_dict().items())
 
 
-def test_whatever_the_weights_depend_on_is_in_the_files_name(work: Path, weights: Path) -> None:
-    found = [
-        train(work)[1],
-        train(work, epochs=1)[1],
-        train(work, seed=1)[1],
-        train(work, weights=str(weights))[1],
-        train(work, weights=str(weights), trained="head", epochs=1)[1],
-        train(work, Single(artifact="timestamp"))[1],
-        train(work, Single(size=40))[1],
-        train(work, Single(seed=1))[1],
-    ]
-    assert len(set(found)) == len(found)
-    assert {path.parent for path in found} == {work / "models"}
+def test_whatever_the_weights_depend_on_is_in_the_files_name(
+    tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hansfree_paper.subjects.pretrain", lambda *_, **__: None)
+    start = {"weights": str(weights)}
+    plans = [{}, {"epochs": 1}, {"seed": 1}, start, {**start, "trained": "head", "epochs": 1}]
+    studies = [Single(artifact="timestamp"), Single(size=40), Single(seed=1)]
+    found = [train(tmp_path, **plan)[1] for plan in plans] + [train(tmp_path, study)[1] for study in studies]
+    assert len(set(found)) == len(plans) + len(studies)
+    assert {path.parent for path in found} == {tmp_path / "models"}
     assert all(path.name.startswith("single-demo-") for path in found)
 
 
