@@ -70,6 +70,28 @@ def test_an_unfinished_or_empty_stage_leaves_no_line(monkeypatch: pytest.MonkeyP
     assert stream.getvalue() == ""
 
 
+def test_a_stage_whose_last_step_is_not_consumed_is_finished_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = record(monkeypatch, is_terminal=False)
+    with terminal.progress_bars() as progress:
+        steps = progress(range(3), total=3, label="training")
+        for _ in range(3):
+            next(steps)
+        assert lines_of(stream) == [], "its last step is in progress"
+        del steps
+        assert lines_of(stream) == [], "Python drops a Ctrl-C that comes while something dropped is printing"
+        next(progress(range(1), total=1, label="next"))
+        assert lines_of(stream) == ["training: 3/3"]
+    assert lines_of(stream) == ["training: 3/3", "next: 1/1"]
+
+
+def test_a_long_stage_is_reported_in_between_where_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = record(monkeypatch, is_terminal=False)
+    monkeypatch.setattr("hansfree._internal.progress._INTERVAL", -1.0)
+    with terminal.progress_bars() as progress:
+        list(progress(range(2), total=2, label="training"))
+    assert "training: 1/2 after 0 s\n" in stream.getvalue()
+
+
 def test_the_first_screen_fits_into_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, make_run: MakeRun
 ) -> None:
