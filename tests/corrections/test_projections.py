@@ -50,7 +50,7 @@ def test_the_shift_is_the_papers(kind: str, pooling: Any) -> None:
         np.testing.assert_allclose(channels_last(after), expected, rtol=1e-10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     kind=st.sampled_from(sorted(SHAPES)),
     pooling=st.sampled_from(["max", "mean"]),

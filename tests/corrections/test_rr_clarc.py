@@ -229,7 +229,7 @@ def test_value_and_derivative_share_the_dropout_mask(k: int) -> None:
     torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     size=st.floats(0.1, 10),
     sign=st.sampled_from([-1, 1]),

@@ -1,9 +1,9 @@
-"""The rule of the verdict as a table of cases; and what more images, or fewer, may do to it."""
+"""The rule of the verdict as a table of cases; what more images, or fewer, may do to it; which claims data allow."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,11 @@ from hansfree._internal.statistics import balanced_difference_interval, differen
 from hansfree.evaluation.results import Results, Row
 from hansfree.evaluation.verdict import (
     BIASED,
+    BIASED_ACCURACY,
     FLIPS,
+    WORST_GROUP,
     better_rivals,
+    claims,
     competing_variants,
     decide,
     find_reasons,
@@ -27,6 +30,8 @@ from hansfree.evaluation.verdict import (
 )
 from hansfree.metrics import Difference, mcnemar
 from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
+from hansfree.report import describe_claims
+from tests.corrections.examples import held_out
 
 AS_REFERENCE, CORRECTED, PARTLY_CORRECTED, NOT_CORRECTED, UNKNOWN, UNUSABLE = VerdictLevel
 CLEAR = Improvement(flips=(-0.46, -0.38), flips_p=0.001, accuracy=(0.10, 0.16))
@@ -242,3 +247,43 @@ def test_every_model_is_judged_by_its_scores() -> None:
     assert shown == variants["rr-clarc"]
     assert better_rivals(results, shown, competing_variants(results)) == [variants["leace"]]
     assert why_no_model(results, "match").code == ReasonCode.NO_MODEL
+
+
+STRENGTH, DERIVATIVE = "strength chosen by accuracy", "derivative along the CAV (TCAV)"
+
+
+@pytest.mark.parametrize(("inserted", "cannot"), [(True, []), (False, ["flip rate"])])
+def test_only_flips_need_an_inserted_artifact(inserted: bool, cannot: list[str]) -> None:
+    assert [claim.name for claim in claims(held_out(inserted=inserted)) if not claim.can_be_made] == cannot
+
+
+@pytest.mark.parametrize(
+    ("sets", "name", "can_be_made", "words"),
+    [
+        ({"inserted": True}, BIASED_ACCURACY, True, "All 80 test images"),
+        (
+            {"test_biased": {0: 40, 1: 7}},
+            BIASED_ACCURACY,
+            False,
+            "Only 47 test images have the artifact: 40 of class 'red', 7 of class 'green'.",
+        ),
+        ({"test_biased": {0: 40}}, BIASED_ACCURACY, False, "40 of class 'red', 0 of class 'green'."),
+        ({"test_biased": {0: 1}}, BIASED_ACCURACY, False, "Only 1 test image has the artifact: "),
+        ({"test_biased": {}}, BIASED_ACCURACY, False, "No test image has the artifact."),
+        (
+            {"test_clean": {0: 40, 1: 24}, "test_biased": {0: 40, 1: 3}},
+            WORST_GROUP,
+            False,
+            "'green' without the artifact (24), 'green' with the artifact (3)",
+        ),
+        ({"test_biased": {0: 25, 1: 25}}, WORST_GROUP, True, "Every class has"),
+        ({"val_biased": {0: 25, 1: 25}}, STRENGTH, True, "by the accuracy"),
+        ({"val_biased": {0: 60}}, STRENGTH, False, "Only 60 validation images have the artifact"),
+        ({}, DERIVATIVE, True, "the 80 test images with the artifact"),
+        ({"test_biased": {0: 7}}, DERIVATIVE, True, "all 87 test images, as only 7 have the artifact"),
+    ],
+)
+def test_few_images_limit_a_claim(sets: dict[str, Any], name: str, can_be_made: bool, words: str) -> None:
+    found = {claim["name"]: claim for claim in describe_claims([asdict(claim) for claim in claims(held_out(**sets))])}
+    assert found[name]["can_be_made"] == can_be_made
+    assert words in found[name]["sentence"]
