@@ -43,7 +43,6 @@ def from_captum(cav: captum.CAV, X: ArrayLike, y: ArrayLike, *, concept: str | i
 
     Args:
         X: Pooled activations without and with the artifact, of the layer: they tell the artifact's size.
-        y: Their artifact labels.
         concept: The artifact, by captum's name or id of the concept; the others are the images without it.
 
     Examples:

@@ -52,7 +52,6 @@ class PairCAV(CAV, name="pair"):
     Args:
         count: Number of directions; None chooses it by held-out pairs, up to ten.
         folds: Parts of the cross-validation that chooses the number.
-        seed: Of the shuffle before the pairs are divided.
 
     Attributes:
         change_size_: (k,), root mean square of the changes along each direction; after ``fit_pairs`` only.

@@ -34,7 +34,6 @@ class PenalisedCAV(CAV):
 
     Args:
         folds: Parts of the cross-validation; each class needs at least as many samples.
-        seed: Of the shuffle before the samples are divided.
 
     Attributes:
         best_penalty_: The chosen penalty.

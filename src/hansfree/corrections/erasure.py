@@ -137,7 +137,6 @@ def erase(X: ArrayLike, z: ArrayLike, *, method: EraseMethod = "leace") -> Float
     """Return features without what a linear classifier could tell a label by; see `Eraser` for samples in batches.
 
     Args:
-        X: (samples, features).
         z: A label per sample, or columns of numbers.
 
     Examples:

@@ -170,7 +170,6 @@ class LatentCorrection(Correction):
             activations: Of the training images.
             validation: Of held-out images with artifact labels; or of the same images without, and with the artifact
                 inserted.
-            strengths: The method's own by default.
             budget: How much balanced accuracy on clean validation images a strength may cost.
 
         Examples:

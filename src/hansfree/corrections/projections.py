@@ -200,7 +200,6 @@ def least_erasure(cross: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray
 
     Args:
         cross: Covariance of ``x`` and the bit, ``(channels,)``, of any length.
-        covariance: Of ``x``.
     """
     direction = cross / np.linalg.norm(cross)
     readout: np.ndarray = np.linalg.pinv(covariance, hermitian=True) @ direction

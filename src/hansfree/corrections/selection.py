@@ -54,7 +54,6 @@ class Validator:
     """Judges heads on validation images without and with the artifact.
 
     Args:
-        biased: None where there are none.
         least: Images that a class needs for its accuracy to count; that of fewer cannot be known.
         probed: Images with tangents along the artifact's shift, to measure ``u`` on; empty where it is not needed.
     """

@@ -119,10 +119,9 @@ def fit_path(
     """Train, validate and select, keeping only candidates that can still be selected.
 
     Args:
-        candidates: as they come from training, with validations in their histories, from the weakest strength to the
-            strongest.
-        select: a rule (`SelectionRule.selector`), given the last validation of each candidate.
-        score: scores each candidate on test images.
+        candidates: with validations in their histories, from the weakest strength to the strongest.
+        select: as from `SelectionRule.selector`.
+        score: on test images.
     """
     strengths: list[float] = []
     histories: list[tuple[Validation, ...]] = []

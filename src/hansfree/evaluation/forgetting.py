@@ -52,7 +52,6 @@ class Forgetting:
     after: Probe
 
     def __post_init__(self) -> None:
-        """Check that the probes are of the same images."""
         if len(self.before.changes) != len(self.after.changes):
             raise DataError(
                 f"The probes saw {len(self.before.changes)} and {len(self.after.changes)} images: take the same."

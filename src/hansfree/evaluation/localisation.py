@@ -34,9 +34,6 @@ def masks_from_heatmaps(heatmaps: Tensor | np.ndarray) -> np.ndarray:
     full image, as for unlocalised artifacts.
 
     Such masks are for training only: scored by them, a method would be judged by the CAV that taught it.
-
-    Args:
-        heatmaps: (n, height, width), as from ``compute_cav_heatmaps``.
     """
     relevance = np.asarray(torch.as_tensor(heatmaps).detach().cpu(), dtype=np.float64)
     if relevance.ndim != 3 or not all(relevance.shape[1:]):
@@ -80,7 +77,6 @@ def compute_cav_heatmaps(
 
     Args:
         model: a classifier; it is explained in eval mode.
-        layer: where the CAV lives, a name that ``list_layers`` shows.
         cav: fitted, or a direction (channels,). Several directions are combined as in ``CAV.decision_function``.
         images: (n, channels, height, width), normalised as the model takes them.
     """

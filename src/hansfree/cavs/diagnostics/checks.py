@@ -113,7 +113,6 @@ def diagnose_cav(
 
     Args:
         X: Pooled activations (samples, channels) of the images of the biased class, with and without the artifact.
-        has_artifact: One label per sample.
         cav: Name of the CAV. Of several directions the first is examined.
         paired: The samples are pairs, first all clean ones and then the same images with the artifact; whole pairs are
             resampled.
@@ -122,8 +121,6 @@ def diagnose_cav(
         is_marked: Which labels a person gave; None: all. The others were proposed from the activations themselves, and
             their samples are left out where enough remain.
         ids: Names of the samples; their row by default.
-        seed: Of all resamples.
-        progress: Shows how far the repeated fits have come.
 
     >>> import numpy as np
     >>> has_artifact = np.arange(120) % 2 == 0

@@ -230,7 +230,6 @@ class Repeats:
     progress: Progress = silent
 
     def __post_init__(self) -> None:
-        """Prepare the refit."""
         self.effort = self.tests or (QUICK if self.cav.is_mean_difference else SPARING)
         self.refit = make_refit(self.cav, self.X)
         self.n_artifact = int(self.has_artifact.sum())

@@ -144,11 +144,7 @@ class LowBits(Insertion):
 
 
 class Given(Insertion):
-    """Stamp the artifact itself: true counterfactual pairs.
-
-    Args:
-        transform: how the images of the dataset were normalised.
-    """
+    """Stamp the artifact itself: true counterfactual pairs. ``transform`` is how the images were normalised."""
 
     kind = "given"
     uses_donors = False
