@@ -364,8 +364,6 @@ class FromFunction(Artifact):
 
     Args:
         function: see `InsertFunction`. The same image and generator must give the same result.
-        channels: of the images.
-        size: side of the images.
         reopen: makes it again in another process, where the function cannot be pickled.
 
     Examples:

@@ -67,7 +67,9 @@ class Listing:
 
         Args:
             root: Folder that the table's paths start from, or that holds ``<class>/`` or ``train|val|test/<class>/``.
-            classes: Names in the order of the model's outputs; None: those found, sorted.
+            table: CSV file with the columns image and label, and optionally split (train, val, test) and group (a
+                patient, never in two parts).
+            classes: Names in the order of the model's outputs; None: those found, sorted, or numbers of outputs.
             label: Of a multi-label table: the one of interest. The classes are then without and with it.
         """
         if not root.is_dir():

@@ -36,12 +36,8 @@ class UserImages:
     artifact, and held-out images without it are compared with themselves after insertion.
 
     Args:
-        root: Folder that the table's paths start from, or that holds ``<class>/`` or ``train|val|test/<class>/``.
-        table: CSV file with the columns image and label, and optionally split (train, val, test), group (a patient,
-            never in two parts) and the artifact column; None: class folders.
+        root, table, classes, label: As for `Listing.read`; the table may have the artifact column.
         artifacts: For class folders, a text or CSV file that lists the images with the artifact.
-        classes: Names in the order of the model's outputs; None: those found, sorted, or numbers of outputs.
-        label: The label of interest where cells hold several, separated by ``;`` or ``|``.
         biased_class: The class that the artifact is correlated with; None: the one with the largest share of it.
         shares: Of training, validation and test images, where the split is not given.
         share: Of the biased class's training images that ``insert`` is inserted into.

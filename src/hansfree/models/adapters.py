@@ -48,12 +48,12 @@ def preprocessing_of(source: str, model: nn.Module) -> Preprocessing | None:
         mean, std = tuple(config["mean"]), tuple(config["std"])
         resize: Literal["squash", "crop"] = "squash" if config.get("crop_mode") == "squash" else "crop"
         return Preprocessing(size=size, channels=channels, mean=mean, std=std, resize=resize)
-    found = find_source(source)
-    if found.library == "torchvision":
-        said = importlib.import_module("torchvision").models.get_model_weights(found.name).DEFAULT.transforms()
+    library, name = find_source(source)
+    if library == "torchvision":
+        said = importlib.import_module("torchvision").models.get_model_weights(name).DEFAULT.transforms()
         mean, std = tuple(said.mean), tuple(said.std)
         return Preprocessing(size=said.crop_size[0], channels=3, mean=mean, std=std, resize="crop")
-    return _of_hugging_face(found.name, model) if found.library == "hf" else None
+    return _of_hugging_face(name, model) if library == "hf" else None
 
 
 def _of_hugging_face(name: str, model: nn.Module) -> Preprocessing | None:

@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -166,14 +165,6 @@ _ALLOWED = (
 )
 
 
-@dataclass(frozen=True)
-class Source:
-    """What a source says: the library and the name in it; the library of a user's own function is ``"function"``."""
-
-    library: str
-    name: str
-
-
 def load_model(source: str, *, weights: str | Path | None = None, classes: int | None = None) -> nn.Module:
     """Return a model in eval mode.
 
@@ -188,11 +179,11 @@ def load_model(source: str, *, weights: str | Path | None = None, classes: int |
         >>> load_model("torchvision:resnet18", classes=4).fc.out_features
         4
     """
-    found = find_source(source)
+    library, name = find_source(source)
     is_file = weights is not None and str(weights) != PRETRAINED
     tensors = read_weights(Path(str(weights))) if is_file else None  # first: a wrong path should not take seconds
     with seeded(0):  # what no weights are given for is the same every time; a user's file may draw when it is opened
-        build = _builder(found, source, weights)
+        build = _builder(library, name, source, weights)
         model = build(classes)
     if tensors is not None:
         inferred = count_classes_of(tensors, model)
@@ -209,15 +200,18 @@ def load_model(source: str, *, weights: str | Path | None = None, classes: int |
     return model.eval()
 
 
-def find_source(source: str) -> Source:
-    """Read a source; for a bare name, find who has a model of that name: we, torchvision or timm."""
+def find_source(source: str) -> tuple[str, str]:
+    """Return the library of a source and the name in it; that of a user's own function is ``"function"``.
+
+    For a bare name, find who has a model of that name: we, torchvision or timm.
+    """
     library, colon, name = source.partition(":")
     if not colon:
         return _find_name(source)
     if not name or not library:
         raise OptionError(f"The model's source is {source!r}. {_ALLOWED}")
     if library not in LIBRARIES:
-        return Source("function", source)
+        return "function", source
     known = [name]
     if library == "torchvision":
         known = _torchvision_names()
@@ -225,19 +219,19 @@ def find_source(source: str) -> Source:
         known = timm.list_models()
     if name not in known:
         raise OptionError(f"{library} has no model {name!r}.{nearest(name, known)}")
-    return Source(library, name)
+    return library, name
 
 
-def _find_name(name: str) -> Source:
+def _find_name(name: str) -> tuple[str, str]:
     if name == _DEMO:
-        return Source(_DEMO, name)
+        return _DEMO, name
     names = _torchvision_names()
     if name in names:
-        return Source("torchvision", name)
+        return "torchvision", name
     with suppress(OptionError):  # not installed: then no model is meant to come from there
         timm = import_optional("timm", extra="timm")
         if timm.is_model(name):
-            return Source("timm", name)
+            return "timm", name
         names += timm.list_models()
     # Of several as close models, one of the paper's is the likelier to be meant.
     found = [closest(name, known) or "" for known in ((_DEMO, *PAPER_MODELS), names)]
@@ -245,23 +239,23 @@ def _find_name(name: str) -> Source:
     raise OptionError(f"There is no model {name!r}.{nearest(name, [best])} {_ALLOWED}")
 
 
-def _builder(found: Source, source: str, weights: str | Path | None) -> Callable[[int | None], nn.Module]:
+def _builder(library: str, name: str, source: str, weights: str | Path | None) -> Callable[[int | None], nn.Module]:
     """Return what makes the model for a number of classes; wrong options are refused before anything is made."""
     is_pretrained = str(weights) == PRETRAINED
-    if found.library == "function":
+    if library == "function":
         if is_pretrained:
             raise OptionError(f"{source!r} has no {PRETRAINED!r} weights: let the function load them, or give a file.")
         return Factory(source).make
-    if found.library == _DEMO:
+    if library == _DEMO:
         if is_pretrained:
             raise OptionError(f"The model {_DEMO!r} has no {PRETRAINED!r} weights: give a file.")
         return lambda number: DemoNet(_CLASSES if number is None else number)
-    make = {"torchvision": _torchvision, "timm": _timm, "hf": _hugging_face}[found.library]
-    starts_full = is_pretrained or (found.library == "hf" and weights is None)
+    make = {"torchvision": _torchvision, "timm": _timm, "hf": _hugging_face}[library]
+    starts_full = is_pretrained or (library == "hf" and weights is None)
 
     def build(number: int | None) -> nn.Module:
         try:
-            return make(found.name, number, starts_full)
+            return make(name, number, starts_full)
         except OptionError:
             raise
         except Exception as error:  # no network, no such weights, a damaged file: libraries raise all kinds
