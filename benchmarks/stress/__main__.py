@@ -28,7 +28,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from PIL import Image
 from tests.pipeline.user import half_written, make_user, run_content
 
 import hansfree.api  # noqa: F401  (this and the libraries above: what a run imports, so that a fork starts at once)
+from benchmarks.speed.measures import commit
 from benchmarks.stress.faults import damage_file, spoil_input
 from hansfree import cli
 
@@ -62,6 +63,7 @@ class Trial:
     outcome: str
     message: str = ""
     kills: int = 0
+    commit: str | None = None
 
 
 class Process:
@@ -326,7 +328,8 @@ def write_summary(done: list[Trial], folder: Path, command: str) -> None:
     outcomes = {kind: Counter(trial.outcome for trial in done if trial.kind == kind) for kind in KINDS}
     broken = [asdict(trial) for trial in done if trial.outcome != trial.outcome.lower()]
     kills = sum(trial.kills for trial in done)
-    summary = {"command": command, "kills": kills, "outcomes": outcomes, "broken": broken}
+    commits = sorted({trial.commit or "unknown" for trial in done})
+    summary = {"command": command, "commits": commits, "kills": kills, "outcomes": outcomes, "broken": broken}
     (folder / "stress.json").write_text(json.dumps(summary, indent=2) + "\n")
     titles = {
         "kill": f"`run` killed at random moments ({kills} kills) until it ends",
@@ -343,6 +346,8 @@ def write_summary(done: list[Trial], folder: Path, command: str) -> None:
         "the results of an undisturbed run (scores, figures, weights), byte for byte, or in one clear error; inputs",
         "that are valid after all are accepted. *Broken* are internal errors, other results, half-written files and",
         "processes that hang.",
+        "",
+        f"Commit of the code: {', '.join(commits)}.",
         "",
     ]
     lines += ["| trial | trials | same results | accepted | clear error | broken |", "|---|---|---|---|---|---|"]
@@ -367,13 +372,13 @@ def main() -> None:
     world, log = World(work), work / "trials.jsonl"
     done = [Trial(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
     for trial in trials(world, {kind: getattr(options, kind) for kind in KINDS}, done):
-        done.append(trial)
+        done.append(replace(trial, commit=commit()))
         with log.open("a") as file:
-            file.write(json.dumps(asdict(trial)) + "\n")
+            file.write(json.dumps(asdict(done[-1])) + "\n")
         if trial.outcome != trial.outcome.lower():
             print(trial, flush=True)
-    command = " ".join(["make stress", *([f'ARGS="{" ".join(sys.argv[1:])}"'] if sys.argv[1:] else [])])
-    write_summary(done, options.results, command)
+    changed = [f"--{kind} {count}" for kind in KINDS if (count := getattr(options, kind)) != COUNTS[kind]]
+    write_summary(done, options.results, "make stress" + (f' ARGS="{" ".join(changed)}"' if changed else ""))
     print((options.results / "stress.md").read_text())
     sys.exit(any(trial.outcome != trial.outcome.lower() for trial in done))
 
