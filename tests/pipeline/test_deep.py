@@ -56,6 +56,9 @@ def test_a_run_file_with_methods_of_the_whole_network_runs_and_exports(
     assert all(not torch.equal(before[name], after[name]) for name in before)
     code, _, err = call("export", finished, "match", "--out", tmp_path / "exported")
     assert code == 0, err
+    card = (tmp_path / "exported" / "MODEL_CARD.md").read_text()
+    assert "All layers were changed" in card
+    assert "refitted to this network" in card
     original = load_model(f"{original_user / 'net.py'}:build", weights=original_user / "two.safetensors")
     exported = load_corrected(original, tmp_path / "exported" / "model.safetensors")
     assert all(torch.equal(tensor, after[name]) for name, tensor in exported.state_dict().items())

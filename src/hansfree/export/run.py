@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hansfree._internal.files import hash_file, open_templates, read_arrays, write_text
 from hansfree._internal.store import RunStore
-from hansfree.corrections import Correction, RRClArC, split_name
+from hansfree.corrections import Correction, DeepCorrection, RRClArC, split_name
 from hansfree.data import IMAGENET, SETS, Normalize
 from hansfree.errors import OptionError, RunError, nearest
 from hansfree.evaluation import ORIGINAL, Results, Row, load_results, method_title
@@ -240,6 +240,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         meta=meta,
         model=without_folders(meta.get("model") or ""),
         method=method_title(method),
+        is_deep=method in DeepCorrection.members(),
         what=(member.__doc__ or "").splitlines()[0].replace("``", "") if member else "",
         biased_class=f"{results.class_title(biased)} (class {biased})" if isinstance(biased, int) else biased,
         cav=next((row.cav for row in run.chosen(method) if row.cav), None),
