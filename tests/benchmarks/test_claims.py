@@ -65,3 +65,23 @@ def test_a_claim_is_false_where_the_true_artifact_still_flips(monkeypatch: pytes
     assert [claim.is_false for claim in found.values()] == [False, True, False]
     assert found["rr-clarc"][4:7] == (0.05, 1.0, 0.0)
     assert found["match"].is_recommended
+
+
+def test_finished_settings_are_not_run_again_and_fill_a_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def judge(trial: Any, folder: Path) -> list[claims.Claim]:
+        ran.append(trial.setting.name)
+        return [claims.Claim(trial.setting.name, "match", "corrected", True, None, 0.5, 0.1, True, "abc")]
+
+    monkeypatch.setattr(claims, "judge", judge)
+    command = ["claims", "--data", ".", "--runs", str(tmp_path), "--table", str(tmp_path / "claims.csv")]
+    for chosen in (["resnet18-lsb"], ["resnet18-lsb", "resnet18-patch"]):
+        options = [word for name in chosen for word in ("--setting", name)]
+        monkeypatch.setattr("sys.argv", [*command, *options])
+        claims.main()
+    assert ran == ["resnet18-lsb", "resnet18-patch"]
+    assert [claim.setting for claim in claims.read_claims(tmp_path / "claims.csv")] == ran
+    page = (tmp_path / "claims.md").read_text()
+    assert "2 claims in 2 verdicts on 2 settings, 2 of them false." in page
+    assert "| resnet18-patch | match | corrected | yes | n/a | 50.0 | 10.0 | false |" in page
