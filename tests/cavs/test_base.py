@@ -21,17 +21,6 @@ from tests.cavs.samples import activations
 MEMBERS = list(CAV.members().values())
 
 
-class Given(CAV):
-    """A CAV whose directions are given, to see what the base makes of them."""
-
-    def __init__(self, raw=None):
-        self.raw = raw
-
-    def _direction(self, X, has_artifact):
-        self.seen_ = X
-        return np.asarray(self.raw, dtype=float)
-
-
 def test_members_are_found_by_the_names_of_the_paper():
     assert set(CAV.from_marks()) == {"signal", "svm", "ridge", "lasso", "logistic"}
     with pytest.raises(UnknownNameError, match="Did you mean 'ridge'"):
@@ -119,7 +108,7 @@ def test_equal_means_have_no_direction():
 def test_several_directions_become_orthonormal_and_point_to_the_artifact(seed, k, size):
     X, has_artifact = activations(seed=seed % 7)
     raw = np.random.default_rng(seed).normal(size=(k, 6)) * size
-    cav = Given(raw).fit(X, has_artifact)
+    cav = GivenCAV(raw).fit(X, has_artifact)
     np.testing.assert_allclose(cav.directions_ @ cav.directions_.T, np.eye(k), atol=1e-10)
     assert np.all(cav.scale_ >= 0)
     np.testing.assert_allclose(abs(cav.directions_[0] @ raw[0]), np.linalg.norm(raw[0]))
@@ -129,7 +118,7 @@ def test_several_directions_become_orthonormal_and_point_to_the_artifact(seed, k
 
 def test_several_directions_decide_along_the_way_between_the_class_means():
     X, has_artifact = activations()
-    cav = Given(np.eye(6)[:2]).fit(X, has_artifact)
+    cav = GivenCAV(np.eye(6)[:2]).fit(X, has_artifact)
     way = X[has_artifact].mean(0)[:2] - X[~has_artifact].mean(0)[:2]
     middle = (X[has_artifact].mean(0)[:2] + X[~has_artifact].mean(0)[:2]) / 2
     np.testing.assert_allclose(cav.decision_function(X), (X[:, :2] - middle) @ way / np.linalg.norm(way))
@@ -139,7 +128,7 @@ def test_several_directions_decide_along_the_way_between_the_class_means():
 @pytest.mark.parametrize("raw", [[[1, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0]], np.ones((7, 6))])
 def test_dependent_directions_are_an_error(raw):
     with pytest.raises(DataError, match="linearly independent"):
-        Given(raw).fit(*activations())
+        GivenCAV(raw).fit(*activations())
 
 
 @pytest.mark.parametrize("labels", [(False, True), ("clean", "ruler"), (3, 7)])

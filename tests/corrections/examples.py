@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from hansfree.activations import Activations, collect_activations
 from hansfree.activations.features import spread
-from hansfree.cavs import CAV, SignalCAV
+from hansfree.cavs import CAV, GivenCAV, SignalCAV
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import FunctionalHead, HeadBatch
 from hansfree.data import BiasedData, Example, ImageDataset, Normalize
@@ -193,17 +193,7 @@ CASES = {
 EVERYWHERE = {**CASES, "channels last": Case(ChannelsLast, "turn", "turn")}
 
 
-class GivenCAV(SignalCAV):
-    """A CAV along given rows, for biases of several directions."""
-
-    def __init__(self, rows: Any = None) -> None:
-        self.rows = rows
-
-    def _direction(self, X: Any, has_artifact: Any) -> Any:
-        return np.asarray(self.rows, dtype=float)
-
-
-def fit_cav(activations: Activations, k: int = 1) -> SignalCAV:
+def fit_cav(activations: Activations, k: int = 1) -> CAV:
     """Fit on the artifact bit; ``k > 1`` directions are any that the artifact has a part in.
 
     With the signal-CAV's own direction among them, all others would have no size.
@@ -233,15 +223,20 @@ class BiasedWorld:
         return {score.metric: score.value for score in found}
 
 
-def learn_shortcut(case: Case, *, steps: int) -> BiasedWorld:
-    """Train on all images at once; the CAV is fitted within the class that the artifact leaks into."""
-    data, model = TinyImages(500), case.model()
+def train_at_once(model: nn.Module, data: TinyImages, *, steps: int) -> None:
+    """Train on all images in every step."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(steps):
         loss = functional.cross_entropy(model(data.images), torch.from_numpy(data.labels))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def learn_shortcut(case: Case, *, steps: int) -> BiasedWorld:
+    """Fit the CAV within the class that the artifact leaks into."""
+    data, model = TinyImages(500), case.model()
+    train_at_once(model, data, steps=steps)
     train = collect(case, model, data)
     clean, biased = (collect(case, model, TinyImages(300, artifact=kind, seed=1)) for kind in ("none", "all"))
     inside = data.labels == 0

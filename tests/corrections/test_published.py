@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hansfree.cavs import GivenCAV
 from hansfree.corrections import RRR, LatentCorrection, RRClArC
 from hansfree.models.surgery import split
-from tests.corrections.examples import GivenCAV, TinyImages, batch_of, value_and_gradients
+from tests.corrections.examples import TinyImages, batch_of, value_and_gradients
 
 Published = Mapping[str, np.ndarray]
 EXACT = {"rtol": 1e-9, "atol": 1e-12}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from hansfree.activations import Activations
 from hansfree.cavs import CAV, PairCAV, class_direction, join_cavs
@@ -16,7 +15,7 @@ from hansfree.corrections import LatentCorrection, PClArC, RRClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError
 from hansfree.evaluation.evaluate import SideEffects, evaluate, measure_side_effects
-from tests.corrections.examples import Case, TinyImages, collect
+from tests.corrections.examples import Case, TinyImages, collect, train_at_once
 
 ARTIFACTS = {"red": (slice(0, 4), [1.0, -0.6, 0.8]), "green": (slice(4, 8), [-0.8, 1.0, -0.6])}  # corner and colour
 CASE = Case(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 3)), "1", "1")
@@ -57,12 +56,7 @@ class World:
 @pytest.fixture(scope="module")
 def world() -> World:
     model, data = CASE.model(), Patched(600, "both")
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(15):
-        loss = functional.cross_entropy(model(data.images), torch.from_numpy(data.labels))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    train_at_once(model, data, steps=15)
     clean, *biased = (collect(CASE, model, Patched(300, name, seed=1)) for name in (None, *ARTIFACTS))
     cavs: dict[str, CAV] = {}
     for name in ARTIFACTS:
