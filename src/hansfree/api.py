@@ -152,6 +152,7 @@ def unlearn(
             source = TorchImages(given, normalize=normalize, progress=show)
             insert = {"has_artifact": has_artifact, "artifact": artifact}
             prepared = _prepare(run_file, as_module(model), source, groups=groups, **insert)
+            announce(f"Images: {dict(prepared.facts)['images']}.", progress)
             cost = None
             for sentence in (*prepared.images.doubts, *(f"{describe_reason(each)}." for each in prepared.warnings)):
                 log.warning(sentence)
@@ -235,6 +236,7 @@ def run(
             if workers is not None:
                 workers.correct(experiment, (ORIGINAL, *methods))
         rows = experiment.rows(methods)
+        counts = f"Images: {dict(prepared.facts)['images']}."
         has_both = images.is_natural and setting.data.is_inserted
         similarities = [compare_insertion(experiment)] if has_both else []
         shown_ids = setting.data.test_biased.ids[experiment.workspace.shown_rows]
@@ -242,7 +244,7 @@ def run(
             **_about(prepared, command),
             **experiment.workspace.describe_joint(),
             "warnings": [asdict(warning) for warning in prepared.warnings],
-            "remarks": [*images.remarks, *map(describe_similarity, similarities), *concept_warnings],
+            "remarks": [counts, *images.remarks, *map(describe_similarity, similarities), *concept_warnings],
             "depth": None if depth is None else asdict(depth),
             **({"family": family, "cost": cost} if by_depth else {}),
             "image_names": {str(id_): names[id_] for id_ in shown_ids.tolist()},

@@ -46,6 +46,26 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | list[
     return answer
 
 
+@pytest.mark.parametrize(
+    ("flags", "refused"),
+    [
+        (("--classes", "bright,shiny"), "not among the given classes"),
+        (("--classes", ",".join([*CLASSES, "third"])), "3"),
+        (("--biased-class", "drak"), "drak"),
+        (("--layer", "foo"), "has no layer 'foo'"),
+        (("--output", "label", "--label", "dark"), "model.label needs data.classes"),
+    ],
+)
+def test_init_says_what_check_will_refuse(call: Call, user: Path, flags: tuple[str, ...], refused: str) -> None:
+    code, out, _ = call(*INIT, *WEIGHTS, *TABLE, *flags)
+    assert code == 0
+    _, _, reason = " ".join(out.split()).partition("which `hansfree check` does not accept yet: ")
+    assert refused in reason
+    code, _, err = call("check", "mine.yaml")
+    assert code != 0
+    assert reason in " ".join(err.split())
+
+
 def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     classes = ("--classes", ", ".join(CLASSES), "--biased-class", "dark")
     code, out, err = call(*INIT, *WEIGHTS, *TABLE, *classes)

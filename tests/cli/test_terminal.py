@@ -8,15 +8,18 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
+from tqdm.auto import tqdm
 
 from hansfree import cli
+from hansfree._internal.progress import progress_bars
 from hansfree.cli import terminal
 from hansfree.cli.terminal import failure_of, write_traceback
 from hansfree.errors import DataError
@@ -90,6 +93,27 @@ def test_a_long_stage_is_reported_in_between_where_there_is_no_bar(monkeypatch: 
     with terminal.progress_bars() as progress:
         list(progress(range(2), total=2, label="training"))
     assert "training: 1/2 after 0 s\n" in stream.getvalue()
+
+
+def test_a_notebook_has_bars_of_tqdm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = type("ZMQInteractiveShell", (), {})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=shell))
+    bars: list[dict[str, object]] = []
+
+    class Recorded(tqdm):  # type: ignore[type-arg]
+        def __init__(self, steps: Iterable[int], **options: object) -> None:
+            bars.append(options)
+            super().__init__(steps, **options)
+
+    monkeypatch.setattr("tqdm.auto.tqdm", Recorded)
+    with progress_bars() as progress:
+        assert list(progress(iter([1, 2]), total=2, label="training")) == [1, 2]
+    assert bars == [{"total": 2, "desc": "training", "leave": False}]
+    assert "training:   0%" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    with progress_bars() as progress:  # IPython in a terminal is none
+        list(progress(iter([1]), total=1, label="plain"))
+    assert len(bars) == 1
 
 
 def test_the_first_screen_fits_into_80_columns(

@@ -122,15 +122,16 @@ def test_the_scores_are_those_of_a_run_file(user: Path, unreported: None) -> Non
     for one, other in zip(ours.scores, theirs.scores, strict=True):
         one, other = ({**asdict(row), "experiment": "", "value": 0, "stderr": 0} for row in (one, other))
         assert one == other
-    np.testing.assert_allclose([row.value for row in ours.scores], [row.value for row in theirs.scores], rtol=1e-6)
+    np.testing.assert_array_equal([row.value for row in ours.scores], [row.value for row in theirs.scores])
     assert ours.recommended == theirs.recommended
     if ours.recommended is None:
         assert ours.model is model
 
 
 def test_one_dataset_is_split_a_cache_resumes_and_a_temporary_directory_is_deleted(
-    tmp_path: Path, unreported: None
+    tmp_path: Path, unreported: None, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="hansfree")
     items, bits = squares(1000), Squares(1000, artifact="leaks").has_artifact
     shift = torch.tensor([0, 120 / 255, 0])[:, None, None]
     items = [((image + shift * bit).clamp(max=1), label) for (image, label), bit in zip(items, bits.tolist())]
@@ -140,6 +141,13 @@ def test_one_dataset_is_split_a_cache_resumes_and_a_temporary_directory_is_delet
     again = hf.unlearn(Mixing(), items, cache=tmp_path / "run", **options)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "stages").iterdir()} == stages
     temporary = hf.unlearn(Mixing(), items, **options)
+    counts = next(line for line in first.files.results.meta["remarks"] if line.startswith("Images: "))
+    scored = {row.n for row in first.scores["flip_rate"]}
+    assert re.search(r"test (\d+), each without and with the inserted", counts)[1] == str(*scored)  # type: ignore[index]
+    assert re.search(r"; \d+ held-out images with the natural artifact are not used", counts)
+    assert [record.message for record in caplog.records].count(counts) == 3, "what stands in the report is also logged"
+    stages = {record.message.partition(":")[0] for record in caplog.records if ": done in " in record.message}
+    assert {"original", "p-clarc", "diagnostics"} <= stages
     values = [[row.value for row in found.scores] for found in (first, again, temporary)]
     assert values[0] == values[1] == values[2]
     assert {row.n for row in first.scores["accuracy_clean"]} < {*range(60, 90)}, "a tenth of them, without the artifact"
@@ -354,48 +362,55 @@ def test_auto_takes_the_family_by_depth_and_callbacks_are_told(
         assert [*(tmp_path / "wandb").glob("offline-run-*/*.wandb")]
 
 
-@pytest.mark.parametrize("kind", ["lightning", "exported", "groups"])
+class StandIn(torch.nn.Module):
+    """What a module of Lightning is to us, where Lightning is not installed: without a trainer, ``trainer`` raises."""
+
+    @property
+    def trainer(self) -> Any:
+        raise RuntimeError(f"{type(self).__name__} is not attached to a `Trainer`.")
+
+
+def lightning_module(base: Any) -> Any:
+    class Module(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Mixing()
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.net(images)  # type: ignore[no-any-return]
+
+    return Module()
+
+
+@pytest.mark.parametrize("kind", ["lightning", "stand-in", "exported", "groups"])
 def test_models_and_datasets_of_other_libraries(kind: str, unreported: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they are is known before the run; the run itself is left out."""
-
-    class ReadyError(Exception):
-        pass
-
-    def run(prepared: PreparedRun, **_: Any) -> None:
-        raise ReadyError(prepared)
-
-    monkeypatch.setattr(api, "run", run)
-    items, model, options = (
-        squares(1000),
-        Mixing().eval(),
-        {**OPTIONS, "artifact": lambda image: green(image, np.random.default_rng())},
-    )
+    ran: list[PreparedRun] = []
+    api_run = api.run
+    monkeypatch.setattr(api, "run", lambda prepared, **options: ran.append(prepared) or api_run(prepared, **options))
+    items, model, options = squares(1000), Mixing().eval(), {**OPTIONS, "artifact": green}
     given: Any = items
     if kind == "lightning":
         pytorch_lightning = pytest.importorskip("pytorch_lightning")
         datasets = pytest.importorskip("datasets")
-
-        class Module(pytorch_lightning.LightningModule):  # type: ignore[name-defined, misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.net = Mixing()
-
-            def forward(self, images: Tensor) -> Tensor:
-                return self.net(images)  # type: ignore[no-any-return]
-
-        model, options["layer"] = Module(), "net.apart"
+        model, options["layer"] = lightning_module(pytorch_lightning.LightningModule), "net.apart"
         columns = {"image": [image.numpy() for image, _ in items], "label": [label for _, label in items]}
         given = datasets.Dataset.from_dict(columns).with_format("torch")
+    elif kind == "stand-in":
+        model, options["layer"] = lightning_module(StandIn), "net.apart"
     elif kind == "exported":
         model = torch.export.export(model, (torch.zeros(2, 3, 8, 8),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
         options["layer"] = "auto"
     else:
         options["groups"] = np.arange(1000) // 4
-    with pytest.raises(ReadyError) as ready:
-        hf.unlearn(model, given, **options)
-    (prepared,) = ready.value.args
-    logits = prepared.setting.model(torch.stack([image for image, _ in items[:8]]))
-    torch.testing.assert_close(logits, Mixing()(torch.stack([image for image, _ in items[:8]])))
+    result = hf.unlearn(model, given, **options)
+    (prepared,) = ran
+    images = torch.stack([image for image, _ in items[:64]])
+    torch.testing.assert_close(prepared.setting.model(images), Mixing()(images))
+    before, after = (row.value for row in result.scores["flip_rate"])
+    assert after < before
+    assert kind == "exported" or result.recommended == "p-clarc"  # at the layer that is chosen there, it costs too much
+    assert kind == "exported" or type(result.model) is type(model)
+    assert (result.model.eval()(images).argmax(1) != Mixing()(images).argmax(1)).float().mean() < 0.2
     groups = [set(np.asarray(part.ids) // 4) for part in prepared.images.parts]
     is_apart = not (groups[0] & groups[1] or groups[0] & groups[2])
     assert is_apart == (kind == "groups")

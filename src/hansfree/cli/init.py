@@ -111,6 +111,8 @@ def init(
             raise typer.BadParameter(
                 f"{flag} needs a patch. Add --insert patch --patch IMAGE.png, or leave {flag} out."
             )
+    if table is not None and artifacts is not None:
+        raise typer.BadParameter("A table has a column for the artifact. Leave out --artifacts.")
     means, stds = _read_mean_and_std(mean, std)
     if resize is not None:
         from hansfree.data.images import Resize
@@ -170,7 +172,23 @@ def init(
     if note:
         console.print(f"resize is set to {preprocessing.resize}: {note}.")
     write_run_file(file, answers, preprocessing, every_key=every_key, resize_note=note)
-    console.print(f"Wrote {file}. Next: hansfree check {file}")
+    if refused := _why_refused(file):
+        console.print(f"Wrote {file}, which `hansfree check` does not accept yet: {refused}")
+    else:
+        console.print(f"Wrote {file}. Next: hansfree check {file}")
+
+
+def _why_refused(file: Path) -> str:
+    """Return what does not fit together in a run file; empty where only the images are left to check."""
+    from hansfree.errors import HansfreeError
+    from hansfree.pipeline.checks import check_lists
+    from hansfree.pipeline.config import read_run_file
+
+    try:
+        check_lists(read_run_file(file))
+    except HansfreeError as error:
+        return str(error)
+    return ""
 
 
 def inspect_model(model: nn.Module, answers: Answers) -> tuple[Answers, Preprocessing, str]:

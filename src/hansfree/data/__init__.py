@@ -53,6 +53,7 @@ from hansfree.data.listing import (
     PART_NAMES as PART_NAMES,
     PARTS as PARTS,
     STANDARD_COLUMNS as STANDARD_COLUMNS,
+    TOO_FEW_OUTPUTS as TOO_FEW_OUTPUTS,
     Listing as Listing,
     OpenedImages as OpenedImages,
     annotated_column as annotated_column,
@@ -73,4 +74,8 @@ from hansfree.data.torch_images import (
     given_datasets as given_datasets,
     open_datasets as open_datasets,
 )
-from hansfree.data.user_images import SHARES as SHARES, UserImages as UserImages
+from hansfree.data.user_images import (
+    SHARES as SHARES,
+    UserImages as UserImages,
+    missing_column as missing_column,
+)

@@ -23,6 +23,10 @@ from hansfree.errors import DataError, OptionError, closest, nearest
 
 PARTS = ("train", "val", "test")
 PART_NAMES = ("training", "validation", "test")
+TOO_FEW_OUTPUTS = (
+    "A class without an output cannot be predicted: leave its images out, label them as another class, or give a model "
+    "with an output for each class."
+)
 Row = dict[str, str]
 _ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 BITS = {"0": False, "1": True, "false": False, "true": True}

@@ -21,7 +21,7 @@ from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.examples import IMAGENET, ImageDataset, Normalize
 from hansfree.data.images import find_equal
-from hansfree.data.listing import PARTS, Listing, OpenedImages
+from hansfree.data.listing import PARTS, TOO_FEW_OUTPUTS, Listing, OpenedImages
 from hansfree.data.user_images import UserImages
 from hansfree.errors import DataError, OptionError
 
@@ -137,18 +137,18 @@ class TorchImages:
         if not self._are_named:
             self.class_names = tuple(map(str, range(count)))
         elif len(self.class_names) != count:
-            raise DataError(
-                f"The model has {count} outputs, the data have {len(self.class_names)} classes: "
-                f"{', '.join(self.class_names)}. They must be one for each output, in the model's order."
-            )
-        self._check_labels(f"the model has {count} outputs. Labels are numbers from 0 to {count - 1}")
+            names = ", ".join(self.class_names)
+            fact = f"The model has {count} outputs, the data have {len(self.class_names)} classes: {names}."
+            what = "They must be one for each output, in the model's order."
+            raise DataError(f"{fact} {TOO_FEW_OUTPUTS if count < len(self.class_names) else what}")
+        self._check_labels(f"the model has {count} outputs: labels are 0 to {count - 1}. {TOO_FEW_OUTPUTS}")
 
     def _check_labels(self, fact: str) -> None:
         wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.class_names)))
         if len(wrong):
             raise DataError(
                 f"Labels run from {self.labels.min()} to {self.labels.max()} (image {wrong[0]} has "
-                f"{self.labels[wrong[0]]}), but {fact}."
+                f"{self.labels[wrong[0]]}), but {fact.rstrip('.')}."
             )
 
     def __len__(self) -> int:

@@ -127,10 +127,7 @@ class UserImages:
             self.artifact_labels = self.listing.artifact_labels(column)
             self.is_annotated = self.listing.is_annotated(column)
         elif self.inserted is None or column != _COLUMN:
-            raise DataError(
-                f"{self.listing.place} has no column {column!r} with artifact labels.{nearest(column, columns)} "
-                f"It has: {', '.join(columns)}. {_ALTERNATIVES}"
-            )
+            raise missing_column(self.listing, column)
 
     def _remark_on_listing(self, *, are_classes_given: bool) -> None:
         self.remarks += filter(None, [self.listing.group_note])
@@ -301,6 +298,14 @@ class UserImages:
     def is_natural(self) -> bool:
         """Whether training images have the artifact by nature; otherwise it is inserted into them."""
         return self.artifact_labels is not None
+
+
+def missing_column(listing: Listing, column: str) -> DataError:
+    """Return the error for a table without artifact labels."""
+    return DataError(
+        f"{listing.place} has no column {column!r} with artifact labels.{nearest(column, listing.columns)} "
+        f"It has: {', '.join(listing.columns)}. {_ALTERNATIVES}"
+    )
 
 
 def _name_copies(groups: Sequence[np.ndarray], paths: Sequence[str | Path]) -> str:

@@ -31,14 +31,17 @@ from hansfree.corrections import (
 from hansfree.corrections.training import FineTuning, check_float64, check_head_size
 from hansfree.data import (
     SETS,
+    TOO_FEW_OUTPUTS,
     Artifact,
     BiasedData,
     FromFunction,
     ImageDataset,
+    Listing,
     Normalize,
     Patch,
     UserImages,
     find_class,
+    missing_column,
 )
 from hansfree.errors import DataError, OptionError, RunError, nearest
 from hansfree.metrics import MIN_GROUP
@@ -106,12 +109,33 @@ def first_logits(model: nn.Module, images: ImageDataset) -> np.ndarray:
     logits = predict_logits(model, images.batch(range(min(_FIRST_IMAGES, len(images)))).image)
     if not np.isfinite(logits).all():
         raise OptionError("The model's outputs for the first images are not finite. Check its weights.")
-    if logits.shape[1] != len(images.class_names):
-        raise DataError(
-            f"The model has {logits.shape[1]} outputs, the data have {len(images.class_names)} classes: "
-            f"{', '.join(images.class_names)}. List data.classes: a name for each output, in the model's order."
-        )
+    _check_outputs(logits.shape[1], images.class_names)
     return logits
+
+
+def _check_outputs(n: int, names: Sequence[str]) -> None:
+    if n != len(names):
+        fact = f"The model has {n} outputs, the data have {len(names)} classes: {', '.join(names)}."
+        if n > len(names):
+            raise DataError(
+                f"{fact} List data.classes: a name for each output, in the model's order. "
+                "A library's model is built with as many outputs."
+            )
+        raise DataError(f"{fact} {TOO_FEW_OUTPUTS}")
+
+
+def check_lists(run: RunConfig) -> None:
+    """Raise where the model of a run file does not fit its lists, without reading an image."""
+    loaded = load_run_model(run)
+    seen, column = loaded.preprocessing, run.artifact.column
+    listing = Listing.read(run.data.root, table=run.data.table, classes=run.data.classes, label=run.model.label)
+    _check_outputs(
+        predict_logits(loaded.model, torch.zeros(2, seen.channels, seen.size, seen.size)).shape[1], listing.class_names
+    )
+    if run.artifact.biased_class is not None:
+        find_class(run.artifact.biased_class, listing.class_names, option="biased_class")
+    if run.data.table is not None and run.artifact.insert is None and column not in listing.columns:
+        raise missing_column(listing, column)
 
 
 def model_facts(run: RunConfig, loaded: LoadedModel, logits: np.ndarray) -> tuple[tuple[str, str], ...]:

@@ -56,7 +56,7 @@ def test_numbering_of_operations_is_per_module() -> None:
 @pytest.mark.parametrize(
     ("model", "layer", "error", "sentence"),
     [
-        (network("resnet"), "layer4.1.sum", LayerNotFoundError, r"Did you mean '.*'\? `hansfree layers SOURCE --all`"),
+        (network("resnet"), "layer4.1.sum", LayerNotFoundError, r"Did you mean '.*'\? All: .*`hansfree\.list_layers\("),
         (network("resnet"), "layer4.1.relu", AmbiguousLayerError, "2 times"),
         (branching(), "nrm", LayerNotFoundError, r"Did you mean 'norm'.*only modules are layers"),
         (insert_after(network("resnet"), "fc", Shifted()), "conv1", SplitError, "already has a 'hansfree_projection'"),

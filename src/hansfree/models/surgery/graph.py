@@ -185,7 +185,10 @@ def ambiguous_sentence(kind: str, layer: str, calls: tuple[str, ...]) -> str:
 
 def missing_sentence(kind: str, layer: str, known: list[str]) -> str:
     """Say that there is no such layer, and which one comes nearest."""
-    return f"{kind} has no layer {layer!r}.{nearest(layer, known)} `hansfree layers SOURCE --all` lists them."
+    return (
+        f"{kind} has no layer {layer!r}.{nearest(layer, known)} All: `hansfree layers SOURCE --all`, or in Python "
+        "`hansfree.list_layers(model)`."
+    )
 
 
 def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
