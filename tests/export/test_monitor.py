@@ -241,7 +241,8 @@ def test_the_monitor_of_a_whole_network_is_fitted_to_that_network(
     correction = {"methods": ["match"], "strengths": {"match": [0.3]}, "network": {"epochs": 2}}
     recommended = Advice(AdviceCode.RECOMMENDED, best="match", scores={"match": 0.9})
     monkeypatch.setattr("hansfree.api.advise", lambda *_: (recommended, ""))
-    run_unreported(user / "deep.yaml", correction=correction)
+    sections = {"correction": correction, "artifact": {"insert": "patch", "file": "sticker.png"}}
+    run_unreported(user / "deep.yaml", **sections)
     code, out, err = call("monitor", user / "run", user / "new", "--false-fire-rate", RATE)
     assert code == 0, err
     assert "for the network corrected by match alone" in err
@@ -249,7 +250,7 @@ def test_the_monitor_of_a_whole_network_is_fitted_to_that_network(
     corrected = build()
     corrected.load_state_dict(load_file(user / "run" / "corrected" / "match.safetensors"))
     monitor = Monitor.load(user / "run" / "monitor.safetensors", corrected.eval())
-    data = prepare(user / "deep.yaml", correction=correction).setting.data
+    data = prepare(user / "deep.yaml", **sections).setting.data
     dark = np.flatnonzero(data.train.labels == data.biased_class)
     train = collect_activations(corrected, monitor.layer, data.train)
     assert train.has_artifact is not None

@@ -81,6 +81,11 @@ def test_a_killed_training_resumes_to_the_same_bytes(
         with pytest.raises(KilledError):
             method.correct(biased.model, biased.train, folder=tmp_path)
     assert snapshot(method.correct(biased.model, biased.train, folder=tmp_path)) == snapshot(whole)
+    (file,) = tmp_path.glob("*.checkpoint")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert snapshot(method.correct(biased.model, biased.train, folder=tmp_path)) == snapshot(whole)
     with pytest.raises(CacheError, match="other options"):
         METHODS[name](tuning=replace(SHORT, seed=1)).correct(biased.model, biased.train, folder=tmp_path)
 
