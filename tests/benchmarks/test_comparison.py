@@ -29,11 +29,13 @@ from benchmarks.comparison.experiments import MethodComparison
 from benchmarks.comparison.resamples import paste_artifact
 from benchmarks.comparison.scoring import EntryResult, Outcome, baseline_model, score_model
 
+from hansfree.cavs import SignalCAV
+from hansfree.corrections.training import FineTuning
 from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.examples import ImageDataset
 from hansfree.data.insertion import WithArtifact
-from hansfree.errors import OptionError
+from hansfree.errors import DataError, OptionError
 from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.metrics.base import NO_PREDICTION
 from hansfree.models import build_model, predict_logits
@@ -134,6 +136,19 @@ def test_other_images_of_the_biased_class_carry_the_artifact(subject: Subject, r
     torch.testing.assert_close(found, expected[0], atol=1e-5, rtol=1e-5)
 
 
+def test_data_entries_and_baselines_that_do_not_fit_are_rejected(subject: Subject, resamples: list[Resample]) -> None:
+    data = subject.study.data("demo")
+    with pytest.raises(DataError, match="needs counterfactual pairs"):
+        next(make_resamples(subject, replace(data, train_biased=None), [0]))
+    data.train.is_relabelled[0] = True
+    with pytest.raises(DataError, match="relabel"):
+        next(make_resamples(subject, data, [0]))
+    with pytest.raises(OptionError, match="not a baseline"):
+        baseline_model("rr-clarc", resamples[0])
+    method = ENTRIES["rr-clarc/signal/adam"].make(SignalCAV(), FineTuning(seed=3))
+    assert (method.tuning.optimizer, method.tuning.seed) == ("adam", 3)
+
+
 def test_test_images_do_not_influence_the_strength_and_directions_come_from_labels_or_pairs(
     resamples: list[Resample],
 ) -> None:
@@ -150,6 +165,25 @@ def test_test_images_do_not_influence_the_strength_and_directions_come_from_labe
     labels = np.asarray(resample.val.clean.labels)
     right = [np.mean(np.array(again.biased)[labels == label] == label) for label in np.unique(labels)]
     assert np.mean(right) == pytest.approx(again.val_biased)
+
+
+def test_retrained_resamples_have_their_own_models(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path_factory.mktemp("retrained")
+    with opened(work, Joint()) as subject:
+        first, second = make_resamples(subject, subject.study.data("demo"), [0, 1])
+    assert (first.tuning.seed, second.tuning.seed) == (0, 1)
+    models = [first.model, first.reference, second.model, second.reference]
+    kernels = [next(model.parameters()) for model in models]  # of the first layer
+    assert all(not torch.equal(a, b) for i, a in enumerate(kernels) for b in kernels[:i])
+    for name in BASELINES:
+        model = baseline_model(name, first)
+        assert score_model(first, model).biased == predict_logits(model, first.data.test_biased).argmax(1).tolist()
+    monkeypatch.setattr("hansfree_paper.subjects.pretrain", None)  # cached models are not trained again
+    with opened(work, Joint()) as subject:
+        (again,) = make_resamples(subject, subject.study.data("demo"), [1])
+    assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))
 
 
 # Resamples with a natural artifact
@@ -261,25 +295,6 @@ def test_the_page_shows_every_entry(finding: Finding) -> None:
     assert summaries[0].split("|")[2].strip() == counts
     assert [drawing.name for drawing in drawings if drawing] == ["comparison"]
     assert CLEAN_TRAINED in finding.notes["results"]
-
-
-def test_retrained_resamples_have_their_own_models(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = tmp_path_factory.mktemp("retrained")
-    with opened(work, Joint()) as subject:
-        first, second = make_resamples(subject, subject.study.data("demo"), [0, 1])
-    assert (first.tuning.seed, second.tuning.seed) == (0, 1)
-    models = [first.model, first.reference, second.model, second.reference]
-    kernels = [next(model.parameters()) for model in models]  # of the first layer
-    assert all(not torch.equal(a, b) for i, a in enumerate(kernels) for b in kernels[:i])
-    for name in BASELINES:
-        model = baseline_model(name, first)
-        assert score_model(first, model).biased == predict_logits(model, first.data.test_biased).argmax(1).tolist()
-    monkeypatch.setattr("hansfree_paper.subjects.pretrain", None)  # cached models are not trained again
-    with opened(work, Joint()) as subject:
-        (again,) = make_resamples(subject, subject.study.data("demo"), [1])
-    assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))
 
 
 @pytest.mark.parametrize(

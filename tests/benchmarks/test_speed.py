@@ -139,6 +139,41 @@ def test_memory_runs_one_process_per_number(subject, monkeypatch, tmp_path):
         Benchmark.named("memory")().measure(subject, silent)
 
 
+def test_the_path_of_a_large_head_is_extrapolated(monkeypatch):
+    monkeypatch.setattr("benchmarks.speed.setup._LARGE_HEAD", 100)
+    subject = Subject(ONCE, "demo")
+    outcome = Benchmark.named("path")().measure(subject, silent)
+    plain = ("plain_path_over_paper", "head_seconds_per_image", "plain_head_seconds_per_image")
+    assert {measure.name for measure in outcome.measures} == FOUND["path"] | {f"demo.{each}" for each in plain}
+    assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 3)
+    assert (subject.times, outcome.facts["images"]) == (4, 4 * ONCE.batch)
+    assert outcome.facts["paper_steps"] == 4 * 10 * 22
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="RssAnon is available on Linux only")
+def test_the_memory_peak_includes_freed_memory():
+    def take() -> None:
+        with mmap.mmap(-1, 40_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
+            held.write(b"x" * 40_000_000)
+            time.sleep(0.3)  # until the watching thread has run, on a busy machine too
+
+    assert peak_of(take) - peak_of(lambda: None) > 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"models": ("resnet8",)}, "Did you mean 'resnet18'"),
+        ({"models": ()}, "At least one model"),
+        ({"turns": 0}, "one turn"),
+        ({"images": 320, "batch": 64}, "multiple of four batches"),
+    ],
+)
+def test_invalid_sizes(options, fragment):
+    with pytest.raises(OptionError, match=fragment):
+        Sizes(**options)
+
+
 # The record
 
 
@@ -204,6 +239,13 @@ def test_the_command_writes_numbers_and_a_plot(path, monkeypatch):
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"about": 3}', '{"about": {"torch": "2.4"}}'])
+def test_other_files_are_rejected(path, text):
+    path.write_text(text)
+    with pytest.raises(RunError, match=r"not a speed record|older version"):
+        Record(path, TRIAL, [])
+
+
 # The plan
 
 
@@ -248,45 +290,3 @@ def test_the_plan_on_the_page(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     exec(PAGE.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out.strip() in PAGE
-
-
-def test_the_path_of_a_large_head_is_extrapolated(monkeypatch):
-    monkeypatch.setattr("benchmarks.speed.setup._LARGE_HEAD", 100)
-    subject = Subject(ONCE, "demo")
-    outcome = Benchmark.named("path")().measure(subject, silent)
-    plain = ("plain_path_over_paper", "head_seconds_per_image", "plain_head_seconds_per_image")
-    assert {measure.name for measure in outcome.measures} == FOUND["path"] | {f"demo.{each}" for each in plain}
-    assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 3)
-    assert (subject.times, outcome.facts["images"]) == (4, 4 * ONCE.batch)
-    assert outcome.facts["paper_steps"] == 4 * 10 * 22
-
-
-@pytest.mark.skipif(not STATUS.exists(), reason="RssAnon is available on Linux only")
-def test_the_memory_peak_includes_freed_memory():
-    def take() -> None:
-        with mmap.mmap(-1, 40_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
-            held.write(b"x" * 40_000_000)
-            time.sleep(0.3)  # until the watching thread has run, on a busy machine too
-
-    assert peak_of(take) - peak_of(lambda: None) > 20_000_000
-
-
-@pytest.mark.parametrize(
-    ("options", "fragment"),
-    [
-        ({"models": ("resnet8",)}, "Did you mean 'resnet18'"),
-        ({"models": ()}, "At least one model"),
-        ({"turns": 0}, "one turn"),
-        ({"images": 320, "batch": 64}, "multiple of four batches"),
-    ],
-)
-def test_invalid_sizes(options, fragment):
-    with pytest.raises(OptionError, match=fragment):
-        Sizes(**options)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"about": 3}', '{"about": {"torch": "2.4"}}'])
-def test_other_files_are_rejected(path, text):
-    path.write_text(text)
-    with pytest.raises(RunError, match=r"not a speed record|older version"):
-        Record(path, TRIAL, [])

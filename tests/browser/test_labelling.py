@@ -62,8 +62,9 @@ def test_keys_and_clicks_label_and_undo_and_every_label_is_on_disk(browser: Brow
     images = images_shown(browser)
     assert focused(browser) == images[0]
     assert not browser.one("#undo").is_enabled()
-    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
-    assert focused(browser) == images[1]
+    for key, place in ((Keys.ARROW_RIGHT, 1), (Keys.ARROW_RIGHT, 2), (Keys.ARROW_LEFT, 1)):
+        browser.press(key)
+        browser.wait(lambda place=place: focused(browser) == images[place], "the focus")  # type: ignore[misc]
     expected: dict[int, str] = {}
     for place, (key, label) in enumerate(((" ", "1"), ("n", "0")), start=1):
         browser.press(key)
@@ -83,7 +84,7 @@ def test_keys_and_clicks_label_and_undo_and_every_label_is_on_disk(browser: Brow
     wait_for_labels(browser, small, {images[1]: "1"})
     columns = int(browser.one("#grid").get_attribute("aria-colcount") or 0)
     browser.press(Keys.HOME, Keys.ARROW_DOWN)
-    assert focused(browser) == images[columns]
+    browser.wait(lambda: focused(browser) == images[columns], "the focus in the next row")
 
 
 @pytest.mark.usefixtures("address")

@@ -199,6 +199,13 @@ def test_a_paired_lead_is_of_the_means_with_the_errors_of_pairs_and_seeds(order:
     assert found_in(rows[:2], paired=paired).lead(*wanted) is None
 
 
+def test_averages_are_written_with_both_errors() -> None:
+    averages = {MISSING: None, "NaN": Average(math.nan, 0.1, None, 1), "87.1": Average(0.871, None, None, 1)}
+    averages |= {"87.1 ± 1.2": Average(0.871, 0.012, None, 1), "87.1 ± 1.2 (0.4)": Average(0.871, 0.012, 0.004, 3)}
+    for text, found in averages.items():
+        assert write_average("accuracy_biased", found) == text
+
+
 # Figures
 
 
@@ -267,13 +274,6 @@ def test_image_figures_need_images() -> None:
     assert figures.draw_method_heatmaps({}) is figures.draw_localisation({}) is None
     image = np.array([[[0b10100000], [0b10100011], [0b10100111]]], dtype=np.uint8)
     np.testing.assert_array_equal(figures.lowest_bits(image, 3).ravel(), [0, round(3 * 255 / 7), 255])
-
-
-def test_averages_are_written_with_both_errors() -> None:
-    averages = {MISSING: None, "NaN": Average(math.nan, 0.1, None, 1), "87.1": Average(0.871, None, None, 1)}
-    averages |= {"87.1 ± 1.2": Average(0.871, 0.012, None, 1), "87.1 ± 1.2 (0.4)": Average(0.871, 0.012, 0.004, 3)}
-    for text, found in averages.items():
-        assert write_average("accuracy_biased", found) == text
 
 
 @pytest.mark.parametrize(("models", "artifacts", "columns"), [(1, 1, 1), (3, 1, 3), (3, 4, 4), (2, 2, 2), (1, 5, 3)])
