@@ -223,6 +223,12 @@ def test_pairs_are_found_by_id_and_those_under_two_labels_are_refused() -> None:
     np.testing.assert_array_equal(paired.ids[rows[:, 0]], paired.ids[rows[:, 1]])
     assert (bits[rows] == [False, True]).all()
     assert len(rows) == int((~bits).sum()) > 0
+    assert [len(part) for part in paired.samples()] == [len(paired)] * 2
+    cut, (clean, biased) = cut_at(model, paired), rows.T
+    change, only = (compute_features(cut, paired, FeatureSpec(pairs=kind)) for kind in ("change", "only"))
+    np.testing.assert_array_equal(change.tangents[0][clean, 0], change.values[0][biased] - change.values[0][clean])
+    np.testing.assert_array_equal(change.tangents[0][biased], -change.tangents[0][clean])
+    np.testing.assert_array_equal(only.values[0], change.values[0][rows.ravel()])
     labels = paired.labels.copy()
     labels[rows[0, 0]] += 1
     with pytest.raises(DataError, match="one label without"):

@@ -17,7 +17,16 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from hansfree.errors import OptionError
-from hansfree.models import Preprocessing, adapt, find_logits, load_model, plain, plain_state, preprocessing_of
+from hansfree.models import (
+    Preprocessing,
+    adapt,
+    find_logits,
+    load_model,
+    plain,
+    plain_state,
+    predict_logits,
+    preprocessing_of,
+)
 from hansfree.models.surgery import insert_after, remove_inserted, split
 from tests.models.zoo import Shifted, SmallNet, hugging_face_folder, pictures, together
 
@@ -116,6 +125,13 @@ def test_what_does_not_fit_is_one_sentence(model: nn.Module, options: dict[str, 
     with pytest.raises(OptionError, match=sentence) as error:
         adapt(model.eval(), pictures(), **options)
     assert "\n" not in str(error.value)
+
+
+def test_logits_of_all_images_are_in_order_and_of_eval_mode() -> None:
+    model, images = SmallNet().train(), pictures()
+    found = predict_logits(model, images, batch_size=3)
+    assert model.training
+    torch.testing.assert_close(torch.from_numpy(found), model.eval()(images).detach())
 
 
 def test_probabilities_in_place_of_logits_are_noticed(caplog: pytest.LogCaptureFixture) -> None:

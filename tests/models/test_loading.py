@@ -178,6 +178,8 @@ def test_hugging_face_folders(tmp_path: Path) -> None:
     assert same(load_model(f"hf:{folder}", weights="pretrained", classes=3), model.state_dict())
     with pytest.raises(OptionError, match="for 3 classes, not for 5"):
         load_model(f"hf:{folder}", classes=5)
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    assert same(load_model(f"hf:{folder}", weights=tmp_path / "w.safetensors"), model.state_dict())
     with pytest.raises(OptionError, match=f"no folder '{tmp_path}/hg'. Did you mean 'hf'"):
         load_model(f"hf:{tmp_path}/hg")
     headless = {n: t for n, t in model.state_dict().items() if not n.startswith("classifier.")}

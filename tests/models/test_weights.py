@@ -112,6 +112,13 @@ def test_files_without_weights(tmp_path: Path) -> None:
             read_weights(tmp_path / name)
 
 
+def test_names_that_do_not_exist() -> None:
+    with pytest.raises(OptionError, match=r"no model 'demmo'\. Did you mean 'demo'"):
+        build_model("demmo", classes=2)
+    with pytest.raises(OptionError, match=r"no file of weights 'pretraned'\. Did you mean 'pretrained'"):
+        build(Path("pretraned"))
+
+
 def test_code_in_a_pickle_does_not_run(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[Any, ...]:
