@@ -159,6 +159,16 @@ def adapt(model: nn.Module, example: Tensor, *, output: Output = "classes", labe
     return adapted
 
 
+class CopyableGraph(fx.GraphModule):
+    """A graph whose copies keep a ``forward`` of the instance: torch's forget it, and with it an inserted projection."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CopyableGraph:
+        copied = cast(CopyableGraph, super().__deepcopy__(memo))
+        if "forward" in self.__dict__:
+            copied.__dict__["forward"] = copy.deepcopy(self.__dict__["forward"], memo)
+        return copied
+
+
 def as_module(model: nn.Module | ExportedProgram) -> nn.Module:
     """Return the module to correct: that which was compiled, the graph of an exported program, or the model itself.
 
@@ -178,7 +188,9 @@ def as_module(model: nn.Module | ExportedProgram) -> nn.Module:
         if isinstance(output.args[0], tuple | list) and len(output.args[0]) == 1:
             output.args = (output.args[0][0],)
         graph.set_codegen(fx.graph.CodeGen())
-        return fx.GraphModule(exported, graph)
+        return CopyableGraph(exported, graph)
+    if isinstance(model, fx.GraphModule) and not isinstance(model, CopyableGraph):
+        return CopyableGraph(model, model.graph)
     return cast(nn.Module, getattr(model, "_orig_mod", model))
 
 
