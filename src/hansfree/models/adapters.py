@@ -160,7 +160,7 @@ def adapt(model: nn.Module, example: Tensor, *, output: Output = "classes", labe
 
 
 class CopyableGraph(fx.GraphModule):
-    """A graph whose copies keep a ``forward`` of the instance: torch's forget it, and with it an inserted projection."""
+    """A graph whose copies keep a ``forward`` of the instance, and with it an inserted projection: torch's do not."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CopyableGraph:
         copied = cast(CopyableGraph, super().__deepcopy__(memo))
