@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from hansfree.data import Subset, SyntheticLesions, Timestamp, WithArtifact
 from hansfree.data.examples import IMAGENET, Normalize
-from hansfree.data.torch_images import NORMALISATIONS, TorchImages
+from hansfree.data.torch_images import NORMALISATIONS, TorchImages, as_biased_data, as_image_dataset, as_tensor
 from hansfree.errors import DataError, OptionError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
@@ -106,3 +108,42 @@ def bad(**changes: Any) -> Items:
 def test_bad_data_are_refused(data: Any, error: type[Exception], fragment: str) -> None:
     with pytest.raises(error, match=fragment):
         TorchImages([data])
+
+
+SOME = Items(items())
+
+
+def test_datasets_become_biased_data() -> None:
+    whole = WithArtifact(SyntheticLesions(160, size=16), Timestamp(), share=0.5, only_class=1)
+    drawn, parts = as_biased_data(whole), [Subset(whole, rows) for rows in np.split(np.arange(160), [120, 140])]
+    assert (len(drawn.train), drawn.biased_class) == (128, 1)
+    given = as_biased_data(*parts)
+    np.testing.assert_array_equal(given.train.has_artifact, parts[0].has_artifact)
+    np.testing.assert_array_equal(given.test_clean.pixels(0)[0], parts[2].pixels(0)[0])
+    assert as_image_dataset(whole) is whole
+    marked = Items([(*item, bit) for item, bit in zip(SOME.items, (1, 0, 0, 1, 0, 1))])
+    assert as_image_dataset(marked).has_artifact.tolist() == [True, False, False, True, False, True]
+    torch.testing.assert_close(as_tensor(SOME), IMAGENET(PIXELS))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "fragment"),
+    [
+        (lambda: as_biased_data(SOME, SOME), OptionError, "Give val and test together"),
+        (
+            lambda: as_biased_data(SOME, SOME, SOME, has_artifact=[1, 0] * 9, groups=range(18)),
+            OptionError,
+            "leave them out",
+        ),
+        (lambda: as_biased_data(SOME, has_artifact=[1, 0] * 3, groups=[1]), DataError, "groups are 1 values"),
+        (lambda: as_biased_data(SOME, has_artifact=[2] * 6), DataError, "6 values of 0 or 1"),
+        (lambda: as_biased_data(SOME), DataError, "Which images have the artifact is not known"),
+        (lambda: as_image_dataset(SOME), DataError, "no artifact labels"),
+        (lambda: as_tensor(Items(items(Image.fromarray))), DataError, "tensors of one size"),
+        (lambda: TorchImages([SOME]).name_outputs(2), DataError, "the model has 2 outputs"),
+        (lambda: TorchImages([SOME], class_names="abc").name_outputs(2), DataError, "the data have 3 classes: a, b, c"),
+    ],
+)
+def test_what_does_not_make_a_run_is_refused(call: Callable[[], object], error: type[Exception], fragment: str) -> None:
+    with pytest.raises(error, match=fragment):
+        call()
