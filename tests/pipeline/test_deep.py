@@ -49,7 +49,9 @@ def test_a_run_file_with_methods_of_the_whole_network_runs_and_exports(
     results = json.loads((finished / "results.json").read_text())
     assert [each["code"] for each in results["selection"]["match"]["details"]] == [ReasonCode.TCAV_REFITTED]
     assert results["meta"]["depth"]["n_images"] == COUNTS["train", 0, 0] + COUNTS["train", 0, 1]
-    assert "The artifact shows in none of 3 stages (held-out AUC" in (finished / "report.html").read_text()
+    report = (finished / "report.html").read_text()
+    assert "The artifact shows in none of 3 stages (held-out AUC" in report
+    assert "The run trained corrections of the whole network." in report
     assert not list((finished / "checkpoints").glob("match*"))
     # all layers changed, and the exported file gives what the run evaluated
     before, after = load_file(original_user / "two.safetensors"), load_file(finished / "corrected/match.safetensors")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.cavs.diagnostics import LEAST, TARGET, Diagnosis, Finding
-from hansfree.pipeline import Depth
+from hansfree.corrections import Vanilla
+from hansfree.pipeline import Depth, is_deep
 from hansfree.report.text import SENTENCES
 
 _FINDINGS, _OVERLAPS, _DIAGNOSES = (SENTENCES[name] for name in ("findings", "overlaps", "diagnoses"))
@@ -65,12 +66,14 @@ def _detail(diagnosis: Diagnosis, name: str, value: float, level: str) -> str:
     return describe_suspects(diagnosis) if name == "suspect_labels" else ""
 
 
-def describe_depth(depth: Depth) -> str:
-    """Say how deep the artifact sits in the original network, and which family of corrections this speaks for."""
+def describe_depth(depth: Depth, methods: Collection[str] = ()) -> str:
+    """Say how deep the artifact sits in the original network, and which families of corrections the run trained."""
     case = "none" if depth.first is None else "below" if depth.is_below_head else "head"
     aucs = ", ".join(f"{auc:.2f}" for auc in depth.aucs)
     words = SENTENCES["depth"]["aucs"].format(aucs=aucs, n=depth.n_images)
-    return SENTENCES["depth"][case].format(first=(depth.first or 0) + 1, of=len(depth.stages), aucs=words)
+    sentence = SENTENCES["depth"][case].format(first=(depth.first or 0) + 1, of=len(depth.stages), aucs=words)
+    families = dict.fromkeys("whole network" if is_deep(name) else "head" for name in methods if name != Vanilla.name)
+    return sentence + (SENTENCES["depth"]["trained"].format(families=" and of the ".join(families)) if families else "")
 
 
 def describe_suspects(diagnosis: Diagnosis) -> str:

@@ -78,7 +78,7 @@ def write_report(run: Path) -> Path:
         can=[claim for claim in claims if claim["can_be_made"]],
         notes=describe_notes(results),
         diagnosis=diagnosis,
-        depth=describe_depth(Depth(**meta["depth"])) if meta.get("depth") else "",
+        depth=describe_depth(Depth(**meta["depth"]), results.selection) if meta.get("depth") else "",
         describe_diagnosis=describe_diagnosis,
         describe_finding=describe_finding,
         # the CAV that all are judged along, where some were corrected along others
