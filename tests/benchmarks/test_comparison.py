@@ -32,7 +32,7 @@ from benchmarks.comparison.scoring import EntryResult, Outcome, baseline_model, 
 from hansfree.cavs import SignalCAV
 from hansfree.corrections.training import FineTuning
 from hansfree.data.biased import BiasedData
-from hansfree.data.datasets import LabelledImages
+from hansfree.data.datasets import LabelledImages, Subset
 from hansfree.data.examples import ImageDataset
 from hansfree.data.insertion import WithArtifact
 from hansfree.errors import DataError, OptionError
@@ -195,13 +195,12 @@ class Labelled(Natural):
     def data(self, model: str) -> BiasedData:
         data = super().data(model)
         without = np.flatnonzero(~self.scenes.has_plaster[:320])
-        return replace(data, clean_train=LabelledImages(self.scenes, self.scenes.has_plaster, rows=without))
+        return replace(data, clean_train=Subset(LabelledImages(self.scenes, self.scenes.has_plaster), without))
 
-    def marked(self, model: str) -> tuple[LabelledImages, LabelledImages, LabelledImages]:
+    def marked(self, model: str) -> tuple[Subset, Subset, Subset]:
         self.data(model)
-        train, val, test = (
-            LabelledImages(self.scenes, self.scenes.has_plaster, rows=np.array(rows)) for rows in SPLITS
-        )
+        every = LabelledImages(self.scenes, self.scenes.has_plaster)
+        train, val, test = (Subset(every, np.array(rows)) for rows in SPLITS)
         return train, val, test
 
 

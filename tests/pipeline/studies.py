@@ -11,7 +11,7 @@ import numpy as np
 
 from hansfree.data.artifacts import Artifact
 from hansfree.data.biased import BiasedData, insert_bias
-from hansfree.data.datasets import LabelledImages
+from hansfree.data.datasets import LabelledImages, Subset
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.evaluation.results import Row
 from hansfree_paper.dataset import BenchmarkDataset, Recipe
@@ -75,9 +75,9 @@ def natural_data(scenes: Scenes, first_val: int, first_test: int) -> BiasedData:
     """Return data with natural plasters: the first images for training, then for validation, then for the test."""
     has = scenes.has_plaster
 
-    def part(first: int, last: int, bit: bool | None = None) -> LabelledImages:
+    def part(first: int, last: int, bit: bool | None = None) -> Subset:
         rows = np.arange(first, last)
-        return LabelledImages(scenes, has, rows=rows if bit is None else rows[has[rows] == bit])
+        return Subset(LabelledImages(scenes, has), rows if bit is None else rows[has[rows] == bit])
 
     return BiasedData(
         train=part(0, first_val),
