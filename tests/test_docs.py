@@ -6,6 +6,7 @@ import ast
 import csv
 import doctest
 import importlib.util
+import inspect
 import json
 import os
 import pkgutil
@@ -89,12 +90,40 @@ UNTYPED = {"whole-network.md"}  # a list comprehension leaves out candidates wit
 TYPED = {path: blocks for path in (ROOT / "README.md", *PAGES) if (blocks := _python_blocks(path))}
 
 
+PACKAGES = (
+    "activations",
+    "cavs",
+    "corrections",
+    "data",
+    "evaluation",
+    "export",
+    "metrics",
+    "models",
+    "pipeline",
+    "report",
+)
+
+
 def test_examples_are_typed(tmp_path: Path) -> None:
-    """mypy in strict mode on the code blocks of README and pages: each page is one program."""
+    """mypy in strict mode on the code of README and pages, a program each, and on imports of what packages export."""
     pages = {path: blocks for path, blocks in TYPED.items() if path.name not in UNTYPED}
     assert len(pages) >= 6
     for path, blocks in pages.items():
         (tmp_path / f"page_{path.stem.replace('-', '_')}.py").write_text("\n".join(blocks))
+    for package in (
+        "activations",
+        "cavs",
+        "corrections",
+        "data",
+        "evaluation",
+        "export",
+        "metrics",
+        "models",
+        "pipeline",
+    ):
+        exported = [name for name, thing in vars(getattr(hansfree, package)).items() if not inspect.ismodule(thing)]
+        names = ", ".join(name for name in exported if not name.startswith("_"))
+        (tmp_path / f"names_{package}.py").write_text(f"from hansfree.{package} import {names}\n")
     settings = tmp_path / "mypy.ini"  # what has no types is not ours: timm, torchvision
     settings.write_text("[mypy]\nstrict = True\nfollow_imports = silent\nignore_missing_imports = True\n")
     files = map(str, sorted(tmp_path.glob("*.py")))
