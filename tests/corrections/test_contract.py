@@ -136,6 +136,8 @@ def test_without_counter_examples_a_path_is_selected_by_the_derivative() -> None
     path = make("rr-clarc", cav, data).path(model, activations, validation=natural, strengths=[1.0], budget=1.0)
     assert path.selection.reason.code == ReasonCode.SMALLEST_EFFECT
     assert path.table()[0]["biased"] is None
+    assert repr(path.table()).split()[:6] == ["strength", "clean", "biased", "derivative", "is_best", "1"]
+    assert path.table().to_frame()["is_best"].tolist() == [True]
     with pytest.raises(DataError, match="2 classes of at least 25 such"):
         make("vanilla", cav, data).path(model, activations, validation=natural)
     with pytest.raises(DataError, match="need artifact labels"):
