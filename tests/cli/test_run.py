@@ -158,6 +158,7 @@ def test_init_reports_missing_files_and_writes_patch_and_preprocessing(call: Cal
         (("--insert", "plaster"), 2, "cannot be inserted"),
         (("--scale", "0.4"), 2, "--scale needs a patch. Add --insert patch"),
         (("--insert", "lsb", "--patch", "sticker.png"), 2, "--patch needs a patch. Add --insert patch"),
+        (("--table", "labels.csv", "--artifacts", "list.txt"), 2, "Leave out --artifacts"),
     ],
 )
 def test_init_refuses_invalid_flags_before_any_question(
