@@ -16,7 +16,7 @@ from PIL import Image
 from torch import nn
 
 from hansfree.cavs import CAV
-from hansfree.cli.init import Answers, inspect_model, measure_resize, write_run_file
+from hansfree.cli.init import Answers, inspect_model, measure_preprocessing, write_run_file
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import Optimizer
 from hansfree.pipeline.checks import DEFAULTS
@@ -221,13 +221,38 @@ def test_the_way_of_resizing_is_measured(
         Image.fromarray(image).save(tmp_path / "ab"[number % 2] / f"{number}.png")
     answers = Answers(source="file.py:f", root=tmp_path, weights="model.pt", output="classes")
     seen = replace(DEFAULTS, size=40, resize=cast(Any, library))
-    found, note = measure_resize(Edge(inset).eval(), answers, seen)
+    found, note = measure_preprocessing(Edge(inset).eval(), answers, seen)
     assert found == replace(seen, resize=expected)
-    assert re.fullmatch(r"balanced accuracy on 40 images: squash .* %, crop .* %(, which is level)?", note)
+    assert re.fullmatch(r"balanced accuracy on 40 images: 40 px squash .* %, 40 px crop .* %(, which is level)?", note)
     assert note.endswith("level") != is_clear
     text = written(tmp_path / "run.yaml", every_key=False)
     write_run_file(tmp_path / "run.yaml", answers, found, resize_note=note)
     assert (tmp_path / "run.yaml").read_text() != text
     assert note in (tmp_path / "run.yaml").read_text()
-    for other in (replace(answers, resize="crop"), replace(answers, weights=None), replace(answers, root=Path("no"))):
-        assert measure_resize(Edge(inset).eval(), other, seen) == (seen, "")
+    chosen = replace(answers, resize="crop", size=40)
+    for other in (chosen, replace(answers, weights=None), replace(answers, root=Path("no"))):
+        assert measure_preprocessing(Edge(inset).eval(), other, seen) == (seen, "")
+
+
+class Reversed(Edge):
+    """Its outputs are in the other order."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(images).flip(1)
+
+
+@pytest.mark.parametrize("kind", [Edge, Reversed])
+@pytest.mark.parametrize(("size", "expected"), [(None, 40), (80, 80)])
+def test_images_of_one_size_are_tried_as_they_are(
+    tmp_path: Path, kind: type[Edge], size: int | None, expected: int
+) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        image = rng.integers(0, 100, size=(40, 40, 3), dtype=np.uint8)
+        image[8] = 255 * (number % 2)  # seen at 40 pixels only
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "ab"[number % 2] / f"{number}.png")
+    answers = Answers(source="file.py:f", root=tmp_path, weights="model.pt", output="classes", size=size)
+    found, note = measure_preprocessing(kind(8).eval(), answers, replace(DEFAULTS, size=80))
+    assert found.size == expected
+    assert ("40 px squash 100.0 %" in note) == (size is None)

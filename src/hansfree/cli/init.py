@@ -168,9 +168,9 @@ def init(
     answers, preprocessing, note = inspect_model(built, answers)
     if note:
         console.print(note)
-    preprocessing, note = measure_resize(built, answers, preprocessing)
+    preprocessing, note = measure_preprocessing(built, answers, preprocessing)
     if note:
-        console.print(f"resize is set to {preprocessing.resize}: {note}.")
+        console.print(f"size is set to {preprocessing.size} and resize to {preprocessing.resize}: {note}.")
     write_run_file(file, answers, preprocessing, every_key=every_key, resize_note=note)
     if refused := _why_refused(file):
         console.print(f"Wrote {file}, which `hansfree check` does not accept yet: {refused}")
@@ -224,8 +224,10 @@ def inspect_model(model: nn.Module, answers: Answers) -> tuple[Answers, Preproce
     return replace(answers, output=answers.output or "classes"), given, note
 
 
-def measure_resize(model: nn.Module, answers: Answers, preprocessing: Preprocessing) -> tuple[Preprocessing, str]:
-    """Return the preprocessing with the way of resizing that fits the model better, and what was measured.
+def measure_preprocessing(
+    model: nn.Module, answers: Answers, preprocessing: Preprocessing
+) -> tuple[Preprocessing, str]:
+    """Return the preprocessing with the size and resizing that fit the model best, and what was measured.
 
     Nothing is measured where the user has chosen, the weights are not given, or images or model cannot be used:
     `hansfree check` says why.
@@ -235,21 +237,27 @@ def measure_resize(model: nn.Module, answers: Answers, preprocessing: Preprocess
     from hansfree.data.listing import Listing
     from hansfree.errors import HansfreeError
     from hansfree.models import adapt
-    from hansfree.pipeline.class_order import choose_resize
+    from hansfree.pipeline.class_order import choose_preprocessing
 
-    if answers.resize is not None or answers.weights is None or answers.output == "label":
+    is_chosen = answers.resize is not None and answers.size is not None
+    if is_chosen or answers.weights is None or answers.output == "label":
         return preprocessing, ""
     table = None if answers.table is None else answers.table.expanduser()
     try:
         listing = Listing.read(answers.root.expanduser(), table=table, classes=answers.classes)
         blank = torch.zeros(2, preprocessing.channels, preprocessing.size, preprocessing.size)
         adapted = adapt(model, blank, output=cast("Output", answers.output)).eval()
-        found = choose_resize(adapted, listing, preprocessing)
+        found = choose_preprocessing(
+            adapted, listing, preprocessing, resize=answers.resize, keep_size=answers.size is not None
+        )
     except (HansfreeError, OSError):
         return preprocessing, ""
-    numbers = ", ".join(f"{name} {100 * value:.1f} %" for name, value in found.accuracies.items())
+    if len(found.accuracies) == 1:
+        return preprocessing, ""
+    numbers = ", ".join(f"{size} px {way} {100 * value:.1f} %" for (size, way), value in found.accuracies.items())
     level = "" if found.is_clear else ", which is level"
-    return replace(preprocessing, resize=found.resize), f"balanced accuracy on {found.n} images: {numbers}{level}"
+    chosen = replace(preprocessing, size=found.size, resize=found.resize)
+    return chosen, f"balanced accuracy on {found.n} images: {numbers}{level}"
 
 
 def write_run_file(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -52,47 +53,82 @@ def check_class_order(model: nn.Module, images: ImageDataset, *, progress: Progr
     )
 
 
+Way = tuple[int, Resize]  # size in pixels and how images are brought to it
+
+
 @dataclass(frozen=True)
-class ResizeChoice:
-    """How images should be resized, and the balanced accuracy that the model has with either way."""
+class PreprocessingChoice:
+    """Size and resizing that fit the model best, and the balanced accuracy that it has with each way tried."""
 
+    size: int
     resize: Resize
-    accuracies: dict[Resize, float]
+    accuracies: dict[Way, float]
     n: int
-    is_clear: bool  # the accuracies differ by more than two standard errors
+    is_clear: bool  # by more than two standard errors
 
 
-def choose_resize(model: nn.Module, listing: Listing, seen: Preprocessing) -> ResizeChoice:
-    """Measure both ways of resizing on labelled images, validation images where there is a split.
+def choose_preprocessing(
+    model: nn.Module,
+    listing: Listing,
+    seen: Preprocessing,
+    *,
+    resize: Resize | None = None,
+    keep_size: bool = False,
+) -> PreprocessingChoice:
+    """Measure ways of resizing on labelled images, validation images where there is a split.
 
-    Where they are level, images that have the model's size are kept whole; for others the library's way is taken.
+    Tried are both ways at the library's size, and square images of one size as they are: a model that was fine-tuned
+    on them may have seen that size. Outputs count as the classes that fit them best, as the order may be wrong. Where
+    no way is clearly better, images that have the model's size are kept whole; for others the library's way is taken.
+
+    Args:
+        resize: the user's choice; the other way is not tried.
+        keep_size: the size is the user's choice.
     """
     rows = np.arange(len(listing.labels)) if listing.parts is None else np.asarray(listing.parts[1])
     tried = rows[_spread(listing.labels[rows], _MEASURED)]
     labels, paths = listing.labels[tried], [listing.paths[row] for row in tried]
-    right: dict[Resize, np.ndarray] = {}
-    for resize in ("squash", "crop"):
+    own = _common_side(paths)
+    ways: list[Way] = [(seen.size, "squash"), (seen.size, "crop")]
+    if own is not None and own != seen.size and not keep_size:
+        ways.append((own, "squash"))
+    right: dict[Way, np.ndarray] = {}
+    for way in ways if resize is None else [way for way in ways if way[1] == resize]:
         files = ImageFiles(
             paths,
             labels,
             class_names=listing.class_names,
-            size=seen.size,
-            resize=resize,
+            size=way[0],
+            resize=way[1],
             channels=1 if seen.channels == 1 else 3,
         )
         images = LabelledImages(files, np.zeros(len(files), dtype=bool), transform=Normalize(seen.mean, seen.std))
-        answers = predict_classes(predict_logits(model, images, batch_size=_BATCH).astype(np.float64))
-        right[resize] = (answers == labels).astype(float)
+        try:
+            answers = predict_classes(predict_logits(model, images, batch_size=_BATCH).astype(np.float64))
+        except RuntimeError:  # a vision transformer takes one size only
+            continue
+        answers = np.where(answers < len(listing.class_names), answers, -1)
+        order = _best_order(_answered(answers, labels, len(listing.class_names)))
+        right[way] = ((order[answers] == labels) & (answers >= 0)).astype(float)
     inside = [labels == label for label in np.unique(labels)]
-    gains = [(right["squash"] - right["crop"])[rows] for rows in inside]
-    gain = float(np.mean([each.mean() for each in gains]))
+    accuracies = {way: float(np.mean([each[rows].mean() for rows in inside])) for way, each in right.items()}
+    level: Way = (seen.size, resize or ("squash" if own == seen.size else seen.resize))
+    best, second = (*sorted(accuracies, key=lambda way: -accuracies[way]), level)[:2]
+    other = second if best == level else level
+    gains = [(right[best] - right[other])[rows] for rows in inside]
     error = 2 * math.sqrt(sum(each.var() / len(each) for each in gains)) / len(gains)
-    accuracies = {name: float(np.mean([each[rows].mean() for rows in inside])) for name, each in right.items()}
-    with Image.open(paths[0]) as picture:
-        is_whole = picture.size == (seen.size, seen.size)
-    level: Resize = "squash" if is_whole else seen.resize
-    chosen: Resize = level if abs(gain) <= error else "squash" if gain > 0 else "crop"
-    return ResizeChoice(chosen, accuracies, len(labels), abs(gain) > error)
+    is_clear = accuracies[best] - accuracies[other] > error
+    return PreprocessingChoice(*(best if is_clear else level), accuracies, len(labels), is_clear)
+
+
+def _common_side(paths: Sequence[Path]) -> int | None:
+    """Return the side of the images if all are square and of one size."""
+    sizes = set()
+    for path in paths:
+        with Image.open(path) as picture:
+            sizes.add(picture.size)
+    width, height = next(iter(sizes))
+    return width if len(sizes) == 1 and width == height else None
 
 
 def _spread(labels: np.ndarray, most: int) -> np.ndarray:
