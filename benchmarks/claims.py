@@ -129,8 +129,8 @@ def write_claims(table: Path, found: Sequence[Claim]) -> str:
     commits = ", ".join(f"`{each[:7]}`" for each in dict.fromkeys(claim.commit for claim in found))
     page = f"""# Verdicts against true insertion
 
-Made by `python -m benchmarks.claims --data DATA --runs RUNS` (`claims.csv`; commit {commits}). Every setting of the
-[benchmark](../docs/whole-network.md) with an inserted artifact is run with the default methods of `hansfree run` from
+Made by `python -m benchmarks.claims --data DATA --runs RUNS` (`claims.csv`; commit {commits}). Every setting of
+the [benchmark](whole_network.md) with an inserted artifact is run with the default methods of `hansfree run` from
 artifact labels alone; then the true artifact is inserted into all test images. A claim is the verdict *corrected* or
 *like the reference model*; it is false where the true artifact flips more than {100 * TOLERATED:g} points above the
 reference. Flips in %.
