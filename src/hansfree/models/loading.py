@@ -203,7 +203,7 @@ def load_model(source: str, *, weights: str | Path | None = None, classes: int |
 def find_source(source: str) -> tuple[str, str]:
     """Return the library of a source and the name in it; that of a user's own function is ``"function"``.
 
-    For a bare name, find who has a model of that name: we, torchvision or timm.
+    For a bare name, it is the first of hansfree, torchvision and timm that has a model of that name.
     """
     library, colon, name = source.partition(":")
     if not colon:

@@ -19,7 +19,7 @@ from hansfree._internal.files import ordered_metadata, written_atomically
 from hansfree.errors import OptionError, nearest
 
 PRETRAINED = "pretrained"
-"""The word for torchvision's pretrained weights, where otherwise a file of weights is given."""
+"""The word for a library's own pretrained weights, given in place of a file."""
 
 # Under which training scripts store the weights beside their own state.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
