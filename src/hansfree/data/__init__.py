@@ -10,7 +10,6 @@ from hansfree.data.artifacts import (
     Place as Place,
     Plaster as Plaster,
     Timestamp as Timestamp,
-    as_artifact as as_artifact,
 )
 from hansfree.data.biased import (
     MIN_IMAGES as MIN_IMAGES,

@@ -43,7 +43,7 @@ from hansfree.pipeline.outcome import (
     write_outcome as write_outcome,
 )
 from hansfree.pipeline.ray import ExecutorFactory as ExecutorFactory, WorkerSetup as WorkerSetup
-from hansfree.pipeline.recommendation import advise as advise, recommend as recommend
+from hansfree.pipeline.recommendation import advise as advise
 from hansfree.pipeline.workspace import (
     Grid as Grid,
     MethodSpec as MethodSpec,
