@@ -110,17 +110,7 @@ def test_examples_are_typed(tmp_path: Path) -> None:
     assert len(pages) >= 6
     for path, blocks in pages.items():
         (tmp_path / f"page_{path.stem.replace('-', '_')}.py").write_text("\n".join(blocks))
-    for package in (
-        "activations",
-        "cavs",
-        "corrections",
-        "data",
-        "evaluation",
-        "export",
-        "metrics",
-        "models",
-        "pipeline",
-    ):
+    for package in PACKAGES:
         exported = [name for name, thing in vars(getattr(hansfree, package)).items() if not inspect.ismodule(thing)]
         names = ", ".join(name for name in exported if not name.startswith("_"))
         (tmp_path / f"names_{package}.py").write_text(f"from hansfree.{package} import {names}\n")
