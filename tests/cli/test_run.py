@@ -72,12 +72,8 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     assert (code, err) == (0, "")
     assert "Next: hansfree check mine.yaml" in out
     text = Path("mine.yaml").read_text()
-    assert "size: 224 " in text
-    Path("mine.yaml").write_text(
-        text.replace("size: 224 ", "size: 32 ").replace(
-            "[vanilla, p-clarc, a-clarc, rr-clarc, match]", "[vanilla, rr-clarc]"
-        )
-    )
+    assert "size: 32 " in text, "that of the images, on which the model is better"
+    Path("mine.yaml").write_text(text.replace("[vanilla, p-clarc, a-clarc, rr-clarc, match]", "[vanilla, rr-clarc]"))
     code, out, err = call("check", "mine.yaml")
     assert code == 0, err
     assert "All checks passed. Next: hansfree run mine.yaml" in out

@@ -19,6 +19,7 @@ from hansfree.models import architecture_named, build_model
 from hansfree.models.surgery import split
 from hansfree_paper.dataset import BenchmarkDataset
 from hansfree_paper.runner import reproduce
+from hansfree_paper.starts import start_model
 from hansfree_paper.subjects import BaseModels, Plan, check_disk, recipe_for
 from tests.pipeline.studies import Single, opened
 
@@ -96,7 +97,7 @@ def test_whatever_the_weights_depend_on_is_in_the_files_name(
 
 def test_training_the_head_leaves_the_trunk_as_it_is(work: Path, weights: Path) -> None:
     model, _ = train(work, weights=str(weights), trained="head", epochs=2)
-    start = build_model("demo", classes=4, weights=weights).state_dict()
+    start = start_model("demo", classes=4, weights=weights).state_dict()
     changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, start[name])}
     assert changed == {"classifier.weight", "classifier.bias"}
     given = load_file(weights)

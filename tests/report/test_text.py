@@ -132,6 +132,7 @@ REASONS: list[tuple[ReasonCode, dict[str, Any], str]] = [
         "The gate fires on 4.0 % of 50 test images without the artifact and 90.0 % of 1,000 test images with the "
         "artifact; it was set for 5 % of the clean training images",
     ),
+    (ReasonCode.SHARED_DONORS, {"part": "test", "count": 3}, "The test split has 3 images with the artifact, too few"),
     (ReasonCode.TRAINED_ON_TRANSPLANTS, {"kind": "region"}, "judged by (the pixels where it was found), with other im"),
     (ReasonCode.TCAV_REFITTED, {}, "refitted to the corrected network, as all of its layers changed"),
 ]
