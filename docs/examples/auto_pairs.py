@@ -17,6 +17,7 @@ import hansfree as hf
 from hansfree.data import ImageDataset
 from hansfree.models import architecture_named
 from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.starts import start_model
 
 root, biased_class, name, weights, *artifacts = sys.argv[1:]
 layer = architecture_named(name).layer
@@ -37,7 +38,7 @@ for artifact in artifacts:
     data = BenchmarkDataset.named("table")(Path(root), artifact=artifact, biased_class=biased_class, size=224).data(
         name
     )
-    model = hf.build_model(name, classes=len(data.train.class_names), weights=Path(weights)).eval()
+    model = start_model(name, classes=len(data.train.class_names), weights=weights).eval()
     train = hf.collect_activations(model, layer, data.train)
     in_class = train.labels == data.biased_class
     cav = hf.SignalCAV().fit(train.pooled[in_class], train.has_artifact[in_class])
