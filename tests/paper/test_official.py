@@ -270,7 +270,7 @@ def test_hair_is_the_class_and_the_necktie_is_the_artifact_label(root):
 
 
 @celeba
-def test_nobody_is_in_two_parts_where_the_identities_are_known(root):
+def test_no_person_is_in_two_parts_where_the_identities_are_known(root):
     people = {face(row): str(row // 2) for row in range(FACES)}
     text = "".join(f"{image} {person}\n" for image, person in people.items())
     (root / "identity_CelebA.txt").write_text(text)

@@ -51,7 +51,7 @@ class Single(BenchmarkDataset):
 
 
 class Natural(BenchmarkDataset):
-    """Two classes and plasters that are in the scenes: nobody can put one in or take it out, or knows where it is."""
+    """Two classes, and plasters in the scenes, which cannot be inserted or removed; their place is unknown."""
 
     title = "Natural shortcut"
     name = "natural"

@@ -58,7 +58,7 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def natural(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with counter-examples, as many as show that a correction helps; nobody may change it."""
+    """A finished run with counter-examples, enough to show that a correction helps; tests must not change it."""
     counts = {kind: 4 * n if kind[0] == "test" and kind[2] else n for kind, n in COUNTS.items()}
     user = make_user(tmp_path_factory.mktemp("natural") / "user", counts)
     with pytest.MonkeyPatch.context() as patch:
@@ -328,5 +328,5 @@ def test_proposed_bits_are_told_everywhere(user: Path, unreported: None) -> None
     proposed = json.loads((user / "run" / "diagnostics.json").read_text())["proposed"]
     assert proposed["n"] == 12
     assert told in describe_notes(load_results(user / "run"))  # what report and card print
-    with pytest.raises(RunError):  # the same bits, and the doctor would say another thing
+    with pytest.raises(RunError):  # the same bits, but other diagnostics
         api.run(prepare_run(read_run_file(write_marked(user, marked=marked + 1))))

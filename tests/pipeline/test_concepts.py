@@ -77,7 +77,7 @@ def test_a_column_that_means_nothing_is_warned_of(
         r"hair: held-out AUC 0\.\d\d \(5 training images with it, 9 without\), no better than with shuffled labels\. "
         r"It does not show in this layer, its labels are wrong, or they are too few\. Leave it out\."
     )
-    for _ in range(2):  # a run that goes on says it again
+    for _ in range(2):  # a resumed run logs it again
         caplog.clear()
         api.run(prepared(user, remove="ink", keep="hair"))
         (told,) = (record.getMessage() for record in caplog.records if record.name == "hansfree.pipeline.diagnosis")

@@ -1,4 +1,4 @@
-"""Reading a run file: what is wrong is told with its place and the nearest right answer, and nothing else happens."""
+"""Reading a run file: errors name the place and the nearest valid value, and nothing else happens."""
 
 from __future__ import annotations
 

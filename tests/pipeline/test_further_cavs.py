@@ -49,7 +49,7 @@ def test_each_is_a_method_of_its_own_with_its_cav(finished: Result) -> None:
         assert {row.seed for row in of_models if row.method == name} == {0, 1}
     under = {row.method for row in of_models if row.artifact == "lsb"}
     assert under == {"original", *TRIALS}, "and each meets the other artifacts"
-    assert {row.cav for row in finished.scores if row.method == "cav:pair"} == {"pair"}, "its quality is told too"
+    assert {row.cav for row in finished.scores if row.method == "cav:pair"} == {"pair"}, "its quality is reported too"
 
 
 def test_the_other_methods_are_not_changed_by_it(finished: Result, plain: Result) -> None:

@@ -1,4 +1,4 @@
-"""A natural artifact: nobody can insert it, and nobody knows where it is; with many and with few held-out images."""
+"""A natural artifact, which cannot be inserted and has no known place, with many and with few held-out images."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_rrr_is_trained_with_masks_of_the_cav_and_not_scored_by_such(many: tuple
         image, mask = images.pixels(index)
         assert np.array_equal(image, train.pixels(index)[0])
         assert mask.any() == train.has_artifact[index]
-        assert not train.pixels(index)[1].any(), "nobody knows where it is"
+        assert not train.pixels(index)[1].any(), "its place is unknown"
     assert vars(experiment.path(experiment.plain("rrr")).method)["images"] is images
 
 

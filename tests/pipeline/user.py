@@ -165,7 +165,7 @@ def run_unreported(path: Path, **sections: Any) -> Result:
 
 
 def half_written(folder: Path) -> Iterator[Path]:
-    """Yield what a kill left behind under a name of its own; hidden files are nobody's."""
+    """Yield what a kill left behind under a name of its own; hidden files do not count."""
     from safetensors import safe_open
 
     for path in sorted(folder.rglob("*")):

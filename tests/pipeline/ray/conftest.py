@@ -1,4 +1,4 @@
-"""The small user, and a cluster of two nodes that nobody outside this machine can reach."""
+"""The small user, and a cluster of two nodes that only this machine can reach."""
 
 from __future__ import annotations
 

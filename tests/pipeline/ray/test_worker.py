@@ -214,7 +214,7 @@ def test_wrong_options_are_refused(name: str, address: str | None, sentence: str
         pass
 
 
-def test_an_address_where_nobody_answers_is_told_at_once() -> None:
+def test_an_unreachable_address_is_an_error_at_once() -> None:
     pytest.importorskip("ray")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused for sure
