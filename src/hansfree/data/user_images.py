@@ -35,8 +35,9 @@ class UserImages:
     ``insert`` alone, it is inserted into a ``share`` of one class. With both, the direction is learned from the natural
     artifact, and held-out images without it are compared with themselves after insertion.
 
+    ``root``, ``table``, ``classes`` and ``label`` are those of `Listing.read`; the table may have the artifact column.
+
     Args:
-        root, table, classes, label: As for `Listing.read`; the table may have the artifact column.
         artifacts: For class folders, a text or CSV file that lists the images with the artifact.
         biased_class: The class that the artifact is correlated with; None: the one with the largest share of it.
         shares: Of training, validation and test images, where the split is not given.
