@@ -263,6 +263,11 @@ def test_the_monitor_of_a_whole_network_is_fitted_to_that_network(
     with pytest.raises(CacheError, match="another model"):
         Monitor.load(user / "run" / "monitor.safetensors", original)
     assert not list((user / "run").glob(".network-*"))
+    with monkeypatch.context() as blind:  # a network that no longer shows the artifact
+        blind.setattr(Monitor, "is_usable", False)
+        code, _, err = call("monitor", user / "run", user / "new", "--false-fire-rate", RATE)
+    assert (code, "the network corrected by match no longer shows the artifact" in " ".join(err.split())) == (0, True)
+    assert Monitor.load(user / "run" / "monitor.safetensors", original.eval()).layer == monitor.layer
     weights = user / "run" / "corrected" / "match.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:])

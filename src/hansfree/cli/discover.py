@@ -100,6 +100,8 @@ def monitor(
     for sentence in (*skipped, f"{count} of {len(scored)} images are flagged.", fitted.monitor.describe()):
         errors.print(sentence)
     of = f", for the network corrected by {fitted.network} alone" if fitted.network else ""
+    if fitted.unreadable:
+        of = f", for the original model: the network corrected by {fitted.unreadable} no longer shows the artifact"
     errors.print(f"The monitor is stored in {display_path(fitted.file)}{of}.")
     if out is None:
         console.print(to_csv(scored), end="")

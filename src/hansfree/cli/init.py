@@ -252,12 +252,15 @@ def measure_preprocessing(
         )
     except (HansfreeError, OSError):
         return preprocessing, ""
+    if found.doubt is not None and found.doubt.is_order:
+        console.print(found.doubt.sentence)
     if len(found.accuracies) == 1:
         return preprocessing, ""
     numbers = ", ".join(f"{size} px {way} {100 * value:.1f} %" for (size, way), value in found.accuracies.items())
     level = "" if found.is_clear else ", which is level"
     chosen = replace(preprocessing, size=found.size, resize=found.resize)
-    return chosen, f"balanced accuracy on {found.n} images: {numbers}{level}"
+    order = " in the best class order" if found.doubt is not None and found.doubt.is_order else ""
+    return chosen, f"balanced accuracy on {found.n} images{order}: {numbers}{level}"
 
 
 def write_run_file(

@@ -178,6 +178,11 @@ class Monitor:
         is_flagged: np.ndarray = self.scores(images, batch_size=batch_size) > self.threshold
         return is_flagged
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it finds the artifact more often than it flags clean images, as far as test images can say."""
+        return self.hits is None or self.hits.interval[0] > self.false_fires.interval[1]
+
     def describe(self) -> str:
         """Return the calibration and the error rates in a few sentences."""
         facts = self._facts
@@ -186,7 +191,7 @@ class Monitor:
             f"Set on {facts.calibrated_on} clean images to flag at most {facts.asked:.1%} of such. On other images: "
             f"false alarms {self.false_fires}; artifact found {hits}."
         )
-        if self.hits is not None and self.hits.interval[0] <= self.false_fires.interval[1]:
+        if not self.is_usable:
             summary += " Do not use this monitor: by these intervals it may find no more than it falsely flags."
         return summary
 
@@ -322,6 +327,7 @@ class RunMonitor:
     prepared: PreparedRun
     file: Path
     network: str | None  # the correction whose network it reads; None: the original model and its corrected heads
+    unreadable: str | None = None  # the recommended correction, where its network no longer shows the artifact
 
     def score_images(
         self, images: Sequence[Path], *, skip_bad: bool = False, progress: Progress = silent
@@ -365,8 +371,9 @@ class ScoredImage:
 def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progress = silent) -> RunMonitor:
     """Fit a monitor from the cache of a finished run, and store it as ``monitor.safetensors`` in its folder.
 
-    Where the run recommends a correction of the whole network, it is fitted anew to that network. The threshold is set
-    on the clean validation images; its rates are counted on the test images.
+    Where the run recommends a correction of the whole network, it is fitted anew to that network, and to the original
+    model if that network no longer shows the artifact. The threshold is set on the clean validation images; its rates
+    are counted on the test images.
     """
     file = folder / "run.yaml"
     if not file.is_file() or not (folder / "results.csv").is_file():
@@ -386,12 +393,10 @@ def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progre
     )
     method = str(finished.results.meta.get("recommended"))
     network = finished.network(method, prepared.setting.model) if is_deep(method) else None
-    with TemporaryDirectory(dir=folder, prefix=".network-") as temporary:
-        if network is not None:
-            sets = [name for name in SETS if name != "val_biased"]
-            workspace = workspace.of_network(network, Path(temporary), cache=workspace.cache, name=method, sets=sets)
+
+    def fitted(workspace: Workspace) -> Monitor:
         held_out = workspace.activations
-        monitor = Monitor.fit(
+        return Monitor.fit(
             workspace.setting.model,
             workspace.cav,
             clean=held_out["val_clean"],
@@ -399,9 +404,20 @@ def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progre
             test_biased=held_out.get("test_biased"),
             false_fire_rate=false_fire_rate,
         )
+
+    monitor = None
+    if network is not None:
+        sets = [name for name in SETS if name != "val_biased"]
+        with TemporaryDirectory(dir=folder, prefix=".network-") as temporary:
+            of_network = workspace.of_network(network, Path(temporary), cache=workspace.cache, name=method, sets=sets)
+            monitor = fitted(of_network)
+    is_readable = monitor is not None and monitor.is_usable
+    if monitor is None or not is_readable:
+        monitor = fitted(workspace)
     stored = folder / "monitor.safetensors"
     monitor.save(stored)
-    return RunMonitor(monitor, prepared, stored, None if network is None else method)
+    unreadable = method if network is not None and not is_readable else None
+    return RunMonitor(monitor, prepared, stored, method if is_readable else None, unreadable)
 
 
 def to_csv(looked: Sequence[ScoredImage]) -> str:

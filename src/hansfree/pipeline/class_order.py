@@ -65,6 +65,7 @@ class PreprocessingChoice:
     accuracies: dict[Way, float]
     n: int
     is_clear: bool  # by more than two standard errors
+    doubt: ClassOrderWarning | None  # of the class order, with the chosen way
 
 
 def choose_preprocessing(
@@ -93,6 +94,7 @@ def choose_preprocessing(
     if own is not None and own != seen.size and not keep_size:
         ways.append((own, "squash"))
     right: dict[Way, np.ndarray] = {}
+    found: dict[Way, np.ndarray] = {}
     for way in ways if resize is None else [way for way in ways if way[1] == resize]:
         files = ImageFiles(
             paths,
@@ -109,6 +111,7 @@ def choose_preprocessing(
             continue
         answers = np.where(answers < len(listing.class_names), answers, -1)
         order = _best_order(_answered(answers, labels, len(listing.class_names)))
+        found[way] = answers
         right[way] = ((order[answers] == labels) & (answers >= 0)).astype(float)
     inside = [labels == label for label in np.unique(labels)]
     accuracies = {way: float(np.mean([each[rows].mean() for rows in inside])) for way, each in right.items()}
@@ -118,7 +121,10 @@ def choose_preprocessing(
     gains = [(right[best] - right[other])[rows] for rows in inside]
     error = 2 * math.sqrt(sum(each.var() / len(each) for each in gains)) / len(gains)
     is_clear = accuracies[best] - accuracies[other] > error
-    return PreprocessingChoice(*(best if is_clear else level), accuracies, len(labels), is_clear)
+    chosen = best if is_clear else level
+    where = f"{len(labels)} labelled images"
+    doubt = assess_class_order(found[chosen], labels, listing.class_names, where=where)
+    return PreprocessingChoice(*chosen, accuracies, len(labels), is_clear, doubt)
 
 
 def _common_side(paths: Sequence[Path]) -> int | None:
