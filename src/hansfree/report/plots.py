@@ -236,10 +236,10 @@ def _caption(results: Results, has_diagonal: bool, n_outside: int) -> str:
 
 _MOST_CLASSES = 16  # in the chart; of more, those that changed most
 _CHANGES = (
-    (GREEN, "^", "clear rise"),
-    (VERMILION, "v", "clear drop"),
-    ("#888888", "o", "no clear change"),
-    (BLUE, "D", "interval not known"),
+    (GREEN, "^", "rise, interval above 0"),
+    (VERMILION, "v", "drop, interval below 0"),
+    ("#888888", "o", "interval includes 0"),
+    (BLUE, "D", "no interval computed"),
 )
 
 
