@@ -345,14 +345,14 @@ def export_run(
         method: None is the one that the run recommends, or RR-ClArC.
         original: The original model; None opens the one that the run names.
         out: A folder; None is ``exported/METHOD`` in the run folder, or ``exported/unproven-METHOD`` where the test
-            images could not show whether the bias is gone.
+            images show no correction, or cannot show one.
         onnx: Write ``model.onnx`` too.
         force: Replace the files of an earlier export.
     """
     finished = read_run(run)
     method = finished.method_to_export(method)
     verdict = finished.results.verdicts.get(method)
-    is_unproven = verdict is not None and verdict.level == VerdictLevel.UNKNOWN
+    is_unproven = verdict is not None and verdict.level in (VerdictLevel.UNKNOWN, VerdictLevel.NOT_CORRECTED)
     folder = out or run / "exported" / (f"unproven-{method}" if is_unproven else method)
     weights, card, graph = folder / "model.safetensors", folder / "MODEL_CARD.md", folder / "model.onnx"
     there = [path.name for path in (weights, card, graph) if path.exists()]
